@@ -1,0 +1,90 @@
+"""Every exception that the client raises.
+
+::
+
+    NeffCacheError
+    ├── ConfigurationError      a setting cannot mean anything; says which, what is expected, what to try
+    ├── FormatError             bytes or JSON that are not what they claim to be
+    │   ├── NeffError           a file that is no valid NEFF container
+    │   └── WireError           JSON from another party that breaks the contract of :mod:`client.wire`
+    ├── CacheMissError          ``NEURON_CACHE_ON_MISS=fail`` and the entry is nowhere
+    ├── CompileError            the compiler failed: its class, its text, its log
+    └── TransportError          a request to the shared cache did not give its answer
+        ├── Unreachable         no connection, no answer in time, a broken answer (feeds the breaker)
+        ├── Denied              401 or 403: requests of that direction stop at once
+        ├── Refused             the server answered and said no (409, 413, 422, 429, 507 …)
+        └── LeaseLost           the lease is no longer ours
+
+A job never sees a ``TransportError`` unless ``NEURON_CACHE_ON_ERROR=fail`` asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from client.wire import Failure
+
+
+class NeffCacheError(Exception):
+    """Base of all exceptions of this distribution."""
+
+
+class ConfigurationError(NeffCacheError):
+    """A setting cannot be followed; the message says which one, what is expected and what to try."""
+
+
+class FormatError(NeffCacheError, ValueError):
+    """Bytes or JSON that are not what they claim to be."""
+
+
+class NeffError(FormatError):
+    """A file that is no valid NEFF container."""
+
+
+class WireError(FormatError):
+    """JSON from another party that breaks the wire contract."""
+
+
+class CacheMissError(NeffCacheError):
+    """The entry is in no tier and ``NEURON_CACHE_ON_MISS=fail`` forbids to compile it."""
+
+
+class CompileError(NeffCacheError):
+    """The compiler failed, here or in another process whose failure was shared with us.
+
+    ``failure`` holds the class (``diagnosis``, ``resource`` or ``transient``), the text and the compiler's log.
+    ``origin`` names the host it failed on, or is None for this process.
+    """
+
+    def __init__(self, failure: Failure, *, origin: str | None = None) -> None:
+        where = "" if origin is None else f" (on {origin})"
+        log = f"\n{failure.log}" if failure.log else ""
+        super().__init__(f"{failure.text}{where}{log}")
+        self.failure = failure
+        self.origin = origin
+
+
+class TransportError(NeffCacheError):
+    """A request to the shared cache did not give its answer."""
+
+
+class Unreachable(TransportError):  # noqa: N818 - reads as the state it reports
+    """No connection, no answer in time, or an answer that breaks the protocol."""
+
+
+class Denied(TransportError):  # noqa: N818
+    """The server answered 401 or 403."""
+
+
+class Refused(TransportError):  # noqa: N818
+    """The server answered with an error of its own: ``status`` is the HTTP status, ``name`` the problem's name."""
+
+    def __init__(self, message: str, *, status: int, name: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.name = name
+
+
+class LeaseLost(TransportError):  # noqa: N818
+    """The lease is no longer ours: it ran out, or another process took it over."""

@@ -1,0 +1,54 @@
+"""Names that stand in paths and URLs: one pattern each, matched in full and by every party."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+from client.errors import WireError
+
+DEFAULT_PROJECT = "default"
+MAIN_OUTPUT = "model.neff"
+COMPILE_LOG = "compile.log"
+
+_PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_OUTPUT = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Kind(StrEnum):
+    """Namespaces that never mix; a closed set."""
+
+    EAGER = "eager"
+    GRAPH = "graph"
+    CC = "cc"
+    FOREIGN = "foreign"
+
+
+def check_project(name: str) -> str:
+    """Return ``name`` if it is a project's name, else raise `WireError`."""
+    if not _PROJECT.fullmatch(name):
+        raise WireError(f"{name!r} is no project name: expected 1 to 63 of a-z, 0-9 and -, not beginning with -")
+    return name
+
+
+def check_kind(name: str) -> Kind:
+    """Return the `Kind` called ``name``, else raise `WireError`."""
+    try:
+        return Kind(name)
+    except ValueError:
+        raise WireError(f"{name!r} is no kind: expected one of {', '.join(Kind)}") from None
+
+
+def check_output(name: str) -> str:
+    """Return ``name`` if it is an output's name, else raise `WireError`."""
+    if not _OUTPUT.fullmatch(name):
+        raise WireError(f"{name!r} is no output name: expected 1 to 64 of a-z, 0-9, '.', '_' and '-'")
+    return name
+
+
+def check_digest(text: str, what: str = "key") -> str:
+    """Return ``text`` if it is 64 lower-case hexadecimal digits (a SHA-256), else raise `WireError`."""
+    if not _DIGEST.fullmatch(text):
+        raise WireError(f"{text!r} is no {what}: expected 64 lower-case hexadecimal digits")
+    return text

@@ -1,0 +1,1 @@
+"""PyTorch on Neuron through the shared cache: device ``neuron`` and ``torch.compile(backend="neuron")``."""

@@ -1,0 +1,1 @@
+"""Compilers behind one interface: the real ``neuronx-cc``, and XLA's CPU compiler as a stand-in."""

@@ -1,0 +1,52 @@
+"""A lowered program: the bytes that are hashed and compiled, and the signature read off them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output: element type and shape. Its strides are always those of a contiguous tensor."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Row-major strides in elements."""
+        strides = [1] * len(self.shape)
+        for axis in range(len(self.shape) - 2, -1, -1):
+            strides[axis] = strides[axis + 1] * max(self.shape[axis + 1], 1)
+        return tuple(strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Inputs and outputs of a module's entry function, derived from the module and never read from an artifact."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True)
+class Module:
+    """A StableHLO module as VHLO portable bytecode: no locations, no names, every constant by value.
+
+    ``code`` is exactly what the compiler is started on; ``version`` the VHLO version it is written at.
+    """
+
+    code: bytes
+    version: str
+    signature: Signature
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of ``code``, 64 hexadecimal digits."""
+        return hashlib.sha256(self.code).hexdigest()
