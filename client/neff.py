@@ -100,9 +100,7 @@ def _check_gzip(payload: memoryview) -> None:
         rest = stream.unused_data.lstrip(b"\0")
 
 
-def pack(
-    members: Mapping[str, bytes], *, name: str, build_version: str, uuid: bytes, logical_cores: int = 1
-) -> bytes:
+def pack(members: Mapping[str, bytes], *, name: str, build_version: str, uuid: bytes, logical_cores: int = 1) -> bytes:
     """Return a NEFF that holds ``members`` as a gzip'd tar, in the order given.
 
     ``name`` says what the file is; ``uuid`` is 16 random bytes from the caller. Times and owners in the archive are

@@ -1,0 +1,43 @@
+# Everything lives in .venv; nothing is installed outside it. A bare machine needs Python 3.11+, a C++20 compiler, make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup demo test soak lint types format clean
+
+setup: $(VENV)/.done
+
+# torch first and alone: the constraints file pins the CPU build before anything else can ask for another
+$(VENV)/.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	$(BIN)/neff-cache backend build
+	touch $@
+
+demo: setup
+	$(BIN)/python examples/demo.py
+
+test: setup
+	$(BIN)/neff-cache backend build
+	$(BIN)/python -m pytest -m "not soak"
+
+soak: setup
+	$(BIN)/neff-cache backend build
+	$(BIN)/python -m pytest -m soak --timeout 3600
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: setup
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist neuron_backend/_lib

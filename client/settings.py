@@ -1,0 +1,171 @@
+"""What the environment asks of the client: every ``NEURON_CACHE_*`` setting that the cache itself reads.
+
+A setting that means nothing is no reason to lose a job: it is reported in `Settings.problems` with what was expected
+and what is used instead, and `client.cache.Cache` logs each once. Tokens, certificates and proxies belong to the
+transports and are never held here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, cast, get_args
+
+from client.errors import ConfigurationError, WireError
+from client.names import DEFAULT_PROJECT, check_project
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Mode: TypeAlias = Literal["rw", "ro", "off"]
+OnMiss: TypeAlias = Literal["compile", "fail"]
+OnError: TypeAlias = Literal["continue", "fail"]
+T = TypeVar("T")
+
+HOUR = 3600.0
+MAX_LABEL = 128
+
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "LOCAL_RANK")
+"""Where launchers say which rank a process is, the job-wide ones first."""
+
+_SECONDS = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|d)?", re.IGNORECASE)
+_SECOND_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": HOUR, "d": 24 * HOUR}
+_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?b)?", re.IGNORECASE)
+_BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The client's settings. Times are in seconds, sizes in bytes.
+
+    ``node_dir`` None means that there is no node tier, ``url`` None that nothing is shared. ``summary`` and ``record``
+    are file names in which `expand` replaces ``%p`` and ``%r``. ``problems`` holds a sentence for each setting that
+    could not be followed.
+    """
+
+    url: str | None = None
+    project: str = DEFAULT_PROJECT
+    node_dir: Path | None = None
+    node_shared: bool = False
+    node_max_bytes: int = 20 << 30
+    mode: Mode = "rw"
+    label: str = ""
+    on_miss: OnMiss = "compile"
+    on_error: OnError = "continue"
+    wait_limit: float = 2 * HOUR
+    compile_limit: float = 2 * HOUR
+    compile_slots: int | None = None
+    summary: str | None = None
+    record: str | None = None
+    rank: int | None = None
+    problems: tuple[str, ...] = ()
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
+        """Read the settings from ``environ`` (default: the process's own).
+
+        Raises `ConfigurationError` for a setting that means nothing, but only where ``NEURON_CACHE_ON_ERROR=fail``.
+        """
+        read = _Reader(os.environ if environ is None else environ)
+        settings = cls(
+            url=read.text("URL"),
+            project=read.parsed("PROJECT", DEFAULT_PROJECT, check_project, "a-z, 0-9 and -, 1 to 63 characters"),
+            node_dir=read.node_directory(),
+            node_shared=read.choice("NODE_SHARED", ("private", "group"), "private") == "group",
+            node_max_bytes=read.parsed("NODE_MAX_BYTES", cls.node_max_bytes, _parse_bytes, "a size such as 20GiB"),
+            mode=cast("Mode", read.choice("MODE", get_args(Mode), "rw")),
+            label=(read.text("LABEL") or "")[:MAX_LABEL],
+            on_miss=cast("OnMiss", read.choice("ON_MISS", get_args(OnMiss), "compile")),
+            on_error=cast("OnError", read.choice("ON_ERROR", get_args(OnError), "continue")),
+            wait_limit=read.parsed("WAIT_LIMIT", cls.wait_limit, _parse_seconds, "seconds, or a time such as 90m"),
+            compile_limit=read.parsed(
+                "COMPILE_LIMIT", cls.compile_limit, _parse_seconds, "seconds, or a time such as 90m"
+            ),
+            compile_slots=read.parsed("COMPILE_SLOTS", None, _parse_count, "a whole number from 1"),
+            summary=read.text("SUMMARY"),
+            record=read.text("RECORD"),
+            rank=read.rank(),
+            problems=tuple(read.problems),
+        )
+        if settings.problems and settings.on_error == "fail":
+            raise ConfigurationError("; ".join(settings.problems))
+        return settings
+
+    def expand(self, name: str) -> Path:
+        """Return the file called ``name`` with ``%p`` (process id), ``%r`` (rank, 0 without one) and ``~`` replaced."""
+        rank = 0 if self.rank is None else self.rank
+        return Path(name.replace("%p", str(os.getpid())).replace("%r", str(rank))).expanduser()
+
+
+class _Reader:
+    """Reads settings one by one and keeps a sentence about each that means nothing."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.problems: list[str] = []
+
+    def text(self, name: str) -> str | None:
+        """Return the setting without surrounding blanks; an empty one counts as unset."""
+        return self._environ.get(f"NEURON_CACHE_{name}", "").strip() or None
+
+    def parsed(self, name: str, default: T, parse: Callable[[str], T], expected: str) -> T:
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            return parse(value)
+        except (ValueError, OverflowError, WireError):
+            used = "nothing" if default is None else repr(default)
+            self.problems.append(f"NEURON_CACHE_{name}={value!r} means nothing: expected {expected}; using {used}")
+            return default
+
+    def choice(self, name: str, words: tuple[str, ...], default: str) -> str:
+        def parse(value: str) -> str:
+            if value.lower() not in words:
+                raise ValueError
+            return value.lower()
+
+        return self.parsed(name, default, parse, " or ".join(words))
+
+    def node_directory(self) -> Path | None:
+        given = self.text("NODE_DIR")
+        if given is None:
+            base = self._environ.get("XDG_CACHE_HOME") or os.path.join(self._environ.get("HOME") or "~", ".cache")
+            given = os.path.join(base, "neff-cache")
+        path = os.path.expanduser(given)
+        if path.startswith("~"):
+            self.problems.append(
+                "this user has no home directory, so there is no node tier: set NEURON_CACHE_NODE_DIR to a directory"
+            )
+            return None
+        return Path(os.path.abspath(path))
+
+    def rank(self) -> int | None:
+        for name in _RANKS:
+            value = self._environ.get(name, "")
+            if value.isascii() and value.isdigit():
+                return int(value)
+        return None
+
+
+def _parse_seconds(text: str) -> float:
+    match = _SECONDS.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return float(match[1]) * _SECOND_UNITS[(match[2] or "").lower()]
+
+
+def _parse_bytes(text: str) -> int:
+    match = _BYTES.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return int(float(match[1]) * _BYTE_UNITS[match[2].lower()])
+
+
+def _parse_count(text: str) -> int | None:
+    count = int(text)
+    if count < 1:
+        raise ValueError(text)
+    return count

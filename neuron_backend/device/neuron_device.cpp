@@ -1,0 +1,318 @@
+// PrivateUse1 device "neuron": the operators that deal with storage, and what Python reaches of this library.
+//
+// Nothing here knows of Python: all is reached through the dispatcher (torch.ops.neuron_device.*), so that one file
+// serves every CPython with the same torch. All other operators of the device are in neuron_backend.eager.
+#include "generator.h"
+#include "hooks.h"
+#include "memory.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/resize_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <vector>
+
+namespace neuron {
+namespace {
+
+REGISTER_ALLOCATOR(c10::DeviceType::PrivateUse1, &allocator())
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
+
+struct Start {
+  Start() {
+    at::RegisterPrivateUse1HooksInterface(new Hooks());
+    pthread_atfork(nullptr, nullptr, &after_fork_in_child);
+  }
+};
+const Start start;
+
+const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+
+// ---------------------------------------------------------------------------------------- between host and device
+
+// A tensor over `storage` with the element type and geometry of `like`, lazy conjugation and negation included.
+at::Tensor tensor_over(c10::Storage storage, c10::DispatchKeySet keys, const at::Tensor& like) {
+  auto result = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, like.dtype());
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  if (like.is_conj()) {
+    result._set_conj(true);
+  }
+  if (like.is_neg()) {
+    result._set_neg(true);
+  }
+  return result;
+}
+
+void check_dense(const at::Tensor& tensor) {
+  TORCH_CHECK(
+      tensor.layout() == c10::Layout::Strided && tensor.has_storage(),
+      "device 'neuron' holds strided tensors only, got layout ", tensor.layout(), " on ", tensor.device());
+}
+
+// A host tensor over the same bytes as `tensor`, which it keeps alive; host tensors are returned as they are.
+at::Tensor as_cpu(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) {
+    return tensor;
+  }
+  TORCH_CHECK(tensor.device().type() == kNeuron, "expected a tensor on 'neuron' or 'cpu', got ", tensor.device());
+  check_dense(tensor);
+  const c10::Storage& storage = tensor.storage();
+  const c10::DataPtr& data = storage.data_ptr();
+  const c10::Device cpu(c10::DeviceType::CPU);
+  c10::DataPtr shared;
+  if (data.get_deleter() == &Block::release) {
+    auto* block = static_cast<Block*>(data.get_context());
+    shared = block == nullptr ? c10::DataPtr(nullptr, cpu) : block->share(cpu);
+  } else {
+    // Memory that another allocator gave to the storage (a shared file, say): hold the storage itself.
+    shared = {
+        storage.mutable_data(), new c10::Storage(storage),
+        [](void* held) { delete static_cast<c10::Storage*>(held); }, cpu};
+  }
+  c10::Storage host(c10::Storage::use_byte_size_t{}, storage.nbytes(), std::move(shared), nullptr, false);
+  return tensor_over(std::move(host), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor);
+}
+
+// A device tensor that takes over the memory of a host tensor without a copy. The caller gives `tensor` up: whoever
+// else holds it would see, and make, changes to the device tensor.
+at::Tensor from_cpu(const at::Tensor& tensor, int64_t index) {
+  TORCH_CHECK(tensor.is_cpu(), "expected a tensor on 'cpu', got ", tensor.device());
+  check_dense(tensor);
+  check_index(index);
+  check_fork();
+  const c10::Storage& source = tensor.storage();
+  const c10::Device device(kNeuron, static_cast<c10::DeviceIndex>(index));
+  const size_t bytes = source.nbytes();
+  c10::DataPtr data(nullptr, nullptr, &Block::release, device);
+  if (bytes > 0) {
+    count_allocation(device.index(), bytes);
+    void* memory = source.mutable_data();
+    data = {memory, new Block{memory, bytes, device.index(), source}, &Block::release, device};
+  }
+  c10::Storage taken(c10::Storage::use_byte_size_t{}, bytes, std::move(data), &allocator(), true);
+  return tensor_over(std::move(taken), kKeys, tensor);
+}
+
+// Contiguous host tensors with the values of `tensors`, over the same bytes where that is possible.
+std::vector<at::Tensor> as_cpu_contiguous(const at::TensorList tensors) {
+  std::vector<at::Tensor> result;
+  result.reserve(tensors.size());
+  for (const auto& tensor : tensors) {
+    result.push_back(as_cpu(tensor).resolve_conj().resolve_neg().contiguous());
+  }
+  return result;
+}
+
+std::vector<at::Tensor> from_cpu_list(const at::TensorList tensors, int64_t index) {
+  std::vector<at::Tensor> result;
+  result.reserve(tensors.size());
+  for (const auto& tensor : tensors) {
+    result.push_back(from_cpu(tensor, index));
+  }
+  return result;
+}
+
+// The device tensor on `base`'s storage that shows what `view`, a host view made from `as_cpu(base)`, shows.
+at::Tensor view_of(const at::Tensor& base, const at::Tensor& view) {
+  TORCH_CHECK(base.device().type() == kNeuron && view.is_cpu(), "expected a neuron tensor and a host view of it");
+  TORCH_CHECK(
+      view.storage().data() == base.storage().data() && view.storage().nbytes() <= base.storage().nbytes(),
+      "this host tensor is no view of the device tensor");
+  return tensor_over(base.storage(), kKeys, view);
+}
+
+// ------------------------------------------------------------------------------------------------ storage operators
+
+void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin) {
+  TORCH_CHECK(
+      c10::layout_or_default(layout) == c10::Layout::Strided, "device 'neuron' holds strided tensors only, asked for ",
+      c10::layout_or_default(layout));
+  TORCH_CHECK(!c10::pinned_memory_or_default(pin), "only tensors on 'cpu' can be pinned, asked for 'neuron'");
+}
+
+at::Tensor empty(
+    c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+    std::optional<c10::Device> device, std::optional<bool> pin, std::optional<c10::MemoryFormat> format) {
+  check_options(layout, pin);
+  const c10::DeviceGuard guard(c10::device_or_default(device));
+  return at::detail::empty_generic(size, &allocator(), kKeys, c10::dtype_or_default(dtype), format);
+}
+
+at::Tensor empty_strided(
+    c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
+    std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin) {
+  check_options(layout, pin);
+  const c10::DeviceGuard guard(c10::device_or_default(device));
+  return at::detail::empty_strided_generic(size, stride, &allocator(), kKeys, c10::dtype_or_default(dtype));
+}
+
+// Zeros without memory, as the host has them, would need a kernel for every operator; plain zeros mean the same.
+at::Tensor efficient_zeros(
+    c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+    std::optional<c10::Device> device, std::optional<bool> pin) {
+  return at::zeros(size, dtype, layout, device, pin);
+}
+
+const at::Tensor& resize_(
+    const at::Tensor& self, c10::IntArrayRef size, std::optional<at::MemoryFormat> format) {
+  const c10::DeviceGuard guard(self.device());  // new memory comes from the current device
+  return at::native::resize_(self, size, format);
+}
+
+at::Tensor& set_storage(
+    at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef stride) {
+  const c10::DeviceGuard guard(self.device());
+  return at::native::set_storage_cpu_(self, std::move(source), offset, size, stride);
+}
+
+at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
+  const auto elements = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
+  return set_storage(self, std::move(source), 0, {elements}, {});
+}
+
+at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+  const c10::DeviceGuard guard(self.device());
+  return at::native::set_tensor_(self, source);
+}
+
+at::Tensor& set_nothing(at::Tensor& self) {
+  const c10::DeviceGuard guard(self.device());
+  c10::Storage nothing(c10::Storage::use_byte_size_t{}, 0, allocator().allocate(0), &allocator(), true);
+  return set_storage(self, std::move(nothing), 0, {0}, {});
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool /*non_blocking*/) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  as_cpu(destination).copy_(as_cpu(self));
+  return destination;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destination) {
+  at::native::resize_output(destination, self.sizes());
+  return copy_from(self, destination, false);
+}
+
+at::Scalar local_scalar(const at::Tensor& self) {
+  return as_cpu(self).item();
+}
+
+// Setting memory to one value is no more than a copy: it needs no program.
+at::Tensor& fill(at::Tensor& self, const at::Scalar& value) {
+  as_cpu(self).fill_(value);
+  return self;
+}
+
+at::Tensor& zero(at::Tensor& self) {
+  as_cpu(self).zero_();
+  return self;
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", empty);
+  m.impl("empty_strided", empty_strided);
+  m.impl("_efficientzerotensor", efficient_zeros);
+  m.impl("as_strided", at::native::as_strided_tensorimpl);
+  m.impl("view", at::native::view);
+  m.impl("_reshape_alias", at::native::_reshape_alias);
+  m.impl("unfold", at::native::unfold);
+  m.impl("view_as_real", at::native::view_as_real);
+  m.impl("view_as_complex", at::native::view_as_complex);
+  m.impl("resize_", resize_);
+  m.impl("set_.source_Storage_storage_offset", set_storage);
+  m.impl("set_.source_Storage", set_whole_storage);
+  m.impl("set_.source_Tensor", set_tensor);
+  m.impl("set_", set_nothing);
+  m.impl("_copy_from", copy_from);
+  m.impl("_copy_from_and_resize", copy_from_and_resize);
+  m.impl("_local_scalar_dense", local_scalar);
+  m.impl("fill_.Scalar", fill);
+  m.impl("zero_", zero);
+}
+
+// ------------------------------------------------------------------------------------------------------ for Python
+
+std::vector<int64_t> memory_stats(int64_t index) {
+  const auto stats = allocator().getDeviceStats(static_cast<c10::DeviceIndex>(index));
+  const auto& bytes = stats.allocated_bytes[0];
+  const auto& blocks = stats.allocation[0];
+  return {bytes.current, bytes.peak, blocks.current, blocks.allocated, stats.num_ooms};
+}
+
+TORCH_LIBRARY(neuron_device, m) {
+  m.def("as_cpu(Tensor tensor) -> Tensor");
+  m.def("as_cpu_contiguous(Tensor[] tensors) -> Tensor[]");
+  m.def("from_cpu(Tensor tensor, int index) -> Tensor");
+  m.def("from_cpu_list(Tensor[] tensors, int index) -> Tensor[]");
+  m.def("view_of(Tensor base, Tensor view) -> Tensor");
+
+  m.def("device_count() -> int", [] { return static_cast<int64_t>(device_count()); });
+  m.def("current_device() -> int", [] { return static_cast<int64_t>(current_device); });
+  m.def("set_device(int index) -> ()", [](int64_t index) {
+    check_index(index);
+    current_device = static_cast<c10::DeviceIndex>(index);
+  });
+
+  // Bytes held, most bytes held at once, blocks held, blocks ever allocated, allocations refused.
+  m.def("memory_stats(int index) -> int[]", memory_stats);
+  m.def("reset_peak_memory(int index) -> ()", [](int64_t index) {
+    allocator().resetPeakStats(static_cast<c10::DeviceIndex>(index));
+  });
+
+  m.def("default_generator(int index) -> Generator", [](int64_t index) {
+    check_index(index);
+    return default_generator(static_cast<c10::DeviceIndex>(index));
+  });
+  m.def("host_generator(Generator generator) -> Generator", host_generator);
+
+  m.def("is_initialized() -> bool", [] { return used.load(); });
+  m.def("is_in_bad_fork() -> bool", [] { return in_bad_fork.load(); });
+  m.def("check_fork() -> ()", check_fork);
+}
+
+TORCH_LIBRARY_IMPL(neuron_device, CompositeExplicitAutograd, m) {
+  m.impl("as_cpu", as_cpu);
+  m.impl("as_cpu_contiguous", as_cpu_contiguous);
+  m.impl("from_cpu", from_cpu);
+  m.impl("from_cpu_list", from_cpu_list);
+  m.impl("view_of", view_of);
+}
+
+// These deal with memory, below autograd; and they take lazily conjugated or negated tensors as they are. Torch's own
+// fallback would resolve such an argument first, by a copy that comes here again and never ends.
+#define NEURON_PASS_THROUGH(key)                                            \
+  TORCH_LIBRARY_IMPL(neuron_device, key, m) {                               \
+    m.impl("as_cpu", torch::CppFunction::makeFallthrough());                \
+    m.impl("as_cpu_contiguous", torch::CppFunction::makeFallthrough());     \
+    m.impl("from_cpu", torch::CppFunction::makeFallthrough());              \
+    m.impl("from_cpu_list", torch::CppFunction::makeFallthrough());         \
+    m.impl("view_of", torch::CppFunction::makeFallthrough());               \
+  }
+NEURON_PASS_THROUGH(Autograd)
+NEURON_PASS_THROUGH(ADInplaceOrView)
+NEURON_PASS_THROUGH(Conjugate)
+NEURON_PASS_THROUGH(Negative)
+#undef NEURON_PASS_THROUGH
+
+#define NEURON_COPY_LAZY_TENSORS(key)                                         \
+  TORCH_LIBRARY_IMPL(aten, key, m) {                                          \
+    m.impl("_copy_from", torch::CppFunction::makeFallthrough());              \
+    m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());   \
+  }
+NEURON_COPY_LAZY_TENSORS(Conjugate)
+NEURON_COPY_LAZY_TENSORS(Negative)
+#undef NEURON_COPY_LAZY_TENSORS
+
+}  // namespace
+}  // namespace neuron

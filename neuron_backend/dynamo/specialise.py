@@ -1,0 +1,67 @@
+"""Sizes that change between calls: one compile for each value that really comes.
+
+Once a size has changed, Dynamo passes it as a symbol. A Neuron program has fixed shapes, so the symbolic graph is kept
+and specialised to each set of concrete inputs.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.fx import GraphModule
+
+
+def has_symbols(example_inputs: Sequence[Any]) -> bool:
+    """Return whether any input is, or has a size, stride or offset that is, a symbol."""
+    return any(_is_symbolic(value) for value in example_inputs)
+
+
+def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(size, torch.SymInt) for size in (*value.shape, *value.stride(), value.storage_offset()))
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _signature(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(
+        (tuple(value.shape), value.stride(), value.dtype, value.device, value.requires_grad)
+        if isinstance(value, torch.Tensor)
+        else (type(value), value)
+        for value in arguments
+    ) + (torch.is_grad_enabled(),)
+
+
+def specialised(
+    graph: GraphModule, compile_static: Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
+) -> Callable[..., Any]:
+    """Return a function that compiles ``graph`` with ``compile_static`` once for each set of concrete sizes."""
+    compiled: dict[tuple[Any, ...], Callable[..., Any]] = {}
+    lock = threading.Lock()
+
+    def run(*arguments: Any) -> Any:
+        signature = _signature(arguments)
+        function = compiled.get(signature)
+        if function is None:
+            with lock:
+                function = compiled.get(signature)
+                if function is None:
+                    function = compiled[signature] = compile_static(_concrete(graph), arguments)
+        return function(*arguments)
+
+    return torch._dynamo.disable(run, reason="compiles for concrete sizes")  # type: ignore[no-untyped-call,no-any-return]  # noqa: SLF001
+
+
+def _concrete(graph: GraphModule) -> GraphModule:
+    """Return a copy of ``graph`` without the symbolic example values, which belong to another shape environment."""
+    fresh = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    for node in fresh.graph.nodes:
+        node.meta.pop("example_value", None)
+        node.meta.pop("val", None)
+    return fresh

@@ -1,0 +1,213 @@
+"""A tensor value of the program being built, with the element-wise and shape operations that handlers are written in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from jaxlib.mlir.dialects import chlo
+from jaxlib.mlir.dialects import stablehlo as hlo
+
+from neuron_backend.lowering.types import tensor_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jaxlib.mlir import ir
+
+    from neuron_backend.lowering.builder import Builder
+
+Number: TypeAlias = bool | int | float
+Operand: TypeAlias = "Array | Number"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Array:
+    """One static tensor value. Operations want operands of one dtype and shape; Python numbers become splats."""
+
+    builder: Builder
+    value: ir.Value
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether elements are floating-point numbers."""
+        return self.dtype.is_floating_point
+
+    def like(self, value: ir.Value) -> Array:
+        """Wrap a value of this array's dtype and shape."""
+        return Array(self.builder, value, self.dtype, self.shape)
+
+    def full(self, number: Number) -> Array:
+        """Return a splat of this array's dtype and shape."""
+        return self.builder.constant(number, self.dtype, self.shape)
+
+    # Element-wise
+
+    def apply(self, name: str, *others: Operand) -> Array:
+        """Apply an element-wise operation of StableHLO (or ``chlo.<name>``) whose result has the operands' type."""
+        dialect, _, plain = name.rpartition(".")
+        operation = getattr(chlo if dialect else hlo, plain)
+        return self.like(operation(self.value, *(self._operand(other).value for other in others)))
+
+    def _operand(self, other: Operand) -> Array:
+        if not isinstance(other, Array):
+            return self.full(other)
+        if other.dtype != self.dtype or other.shape != self.shape:
+            raise TypeError(f"operands differ: {self.dtype}{self.shape} and {other.dtype}{other.shape}")
+        return other
+
+    def __add__(self, other: Operand) -> Array:
+        return self.apply("or_" if self.dtype == torch.bool else "add", other)
+
+    def __sub__(self, other: Operand) -> Array:
+        return self.apply("subtract", other)
+
+    def __rsub__(self, other: Number) -> Array:
+        return self.full(other) - self
+
+    def __mul__(self, other: Operand) -> Array:
+        return self.apply("and_" if self.dtype == torch.bool else "multiply", other)
+
+    def __truediv__(self, other: Operand) -> Array:
+        return self.apply("divide", other)
+
+    def __rtruediv__(self, other: Number) -> Array:
+        return self.full(other) / self
+
+    def __neg__(self) -> Array:
+        return self.apply("negate")
+
+    def __and__(self, other: Operand) -> Array:
+        return self.apply("and_", other)
+
+    def __or__(self, other: Operand) -> Array:
+        return self.apply("or_", other)
+
+    def __xor__(self, other: Operand) -> Array:
+        return self.apply("xor", other)
+
+    def __invert__(self) -> Array:
+        return self.apply("not_")
+
+    def compare(self, direction: str, other: Operand) -> Array:
+        """Compare element by element; ``direction`` is one of EQ NE LT LE GT GE, false for NaN but for NE."""
+        result = hlo.compare(self.value, self._operand(other).value, hlo.ComparisonDirectionAttr.get(direction))
+        return Array(self.builder, result, torch.bool, self.shape)
+
+    def equals(self, other: Operand) -> Array:
+        """Element-wise ==."""
+        return self.compare("EQ", other)
+
+    def differs(self, other: Operand) -> Array:
+        """Element-wise !=."""
+        return self.compare("NE", other)
+
+    def __lt__(self, other: Operand) -> Array:
+        return self.compare("LT", other)
+
+    def __le__(self, other: Operand) -> Array:
+        return self.compare("LE", other)
+
+    def __gt__(self, other: Operand) -> Array:
+        return self.compare("GT", other)
+
+    def __ge__(self, other: Operand) -> Array:
+        return self.compare("GE", other)
+
+    def is_nan(self) -> Array:
+        """Element-wise test for NaN; all false for integers."""
+        return self.differs(self) if self.is_float else self.builder.constant(0, torch.bool, self.shape)
+
+    def where(self, chosen: Operand, otherwise: Operand) -> Array:
+        """Select by this boolean array; at least one of the two is an `Array`."""
+        pattern = chosen if isinstance(chosen, Array) else otherwise
+        if not isinstance(pattern, Array):
+            raise TypeError("one of the two must be an Array")
+        then, other = pattern._operand(chosen), pattern._operand(otherwise)
+        return then.like(hlo.select(self.value, then.value, other.value))
+
+    def to(self, dtype: torch.dtype) -> Array:
+        """Convert as PyTorch does: to boolean by != 0, from float to integer towards zero."""
+        if dtype == self.dtype:
+            return self
+        if dtype == torch.bool:
+            return self.differs(0)
+        return Array(self.builder, hlo.convert(tensor_type(self.shape, dtype), self.value), dtype, self.shape)
+
+    # Shape
+
+    def reshape(self, shape: Sequence[int]) -> Array:
+        """Give the same elements, row-major, another shape."""
+        shape = tuple(shape)
+        if shape == self.shape:
+            return self
+        return Array(self.builder, hlo.reshape(tensor_type(shape, self.dtype), self.value), self.dtype, shape)
+
+    def transpose(self, order: Sequence[int]) -> Array:
+        """Permute dimensions: result dimension i is operand dimension ``order[i]``."""
+        if list(order) == list(range(self.rank)):
+            return self
+        shape = tuple(self.shape[axis] for axis in order)
+        return Array(self.builder, hlo.transpose(self.value, list(order)), self.dtype, shape)
+
+    def spread(self, shape: Sequence[int], axes: Sequence[int]) -> Array:
+        """Broadcast with operand dimension i at result dimension ``axes[i]``; sizes 1 are stretched."""
+        shape = tuple(shape)
+        if shape == self.shape and list(axes) == list(range(self.rank)):
+            return self
+        value = hlo.broadcast_in_dim(tensor_type(shape, self.dtype), self.value, list(axes))
+        return Array(self.builder, value, self.dtype, shape)
+
+    def broadcast(self, shape: Sequence[int]) -> Array:
+        """Broadcast by PyTorch's rule: dimensions are matched from the last."""
+        missing = len(shape) - self.rank
+        return self.spread(shape, range(missing, len(shape)))
+
+    def slice(self, axis: int, start: int, stop: int, step: int = 1) -> Array:
+        """Take ``start:stop:step`` of one dimension; bounds lie within it."""
+        if (start, stop, step) == (0, self.shape[axis], 1):
+            return self
+        low, high, strides = [0] * self.rank, list(self.shape), [1] * self.rank
+        low[axis], high[axis], strides[axis] = start, stop, step
+        shape = list(self.shape)
+        shape[axis] = max(-(-(stop - start) // step), 0)
+        return Array(self.builder, hlo.slice(self.value, low, high, strides), self.dtype, tuple(shape))
+
+    def pad(
+        self, low: Sequence[int], high: Sequence[int], value: Number = 0, interior: Sequence[int] | None = None
+    ) -> Array:
+        """Add elements before, after and between those of each dimension; negative numbers cut off."""
+        inner = list(interior) if interior is not None else [0] * self.rank
+        if not any((*low, *high, *inner)):
+            return self
+        shape = tuple(
+            max(before + after + size + max(size - 1, 0) * between, 0)
+            for size, before, after, between in zip(self.shape, low, high, inner, strict=True)
+        )
+        filler = self.builder.constant(value, self.dtype)
+        return Array(self.builder, hlo.pad(self.value, filler.value, list(low), list(high), inner), self.dtype, shape)
+
+    def reverse(self, axes: Sequence[int]) -> Array:
+        """Reverse the order of elements along ``axes``."""
+        return self.like(hlo.reverse(self.value, sorted(axes))) if axes else self
+
+
+def as_array(candidate: Any) -> Array:
+    """Narrow a handler's argument that must be a tensor."""
+    if not isinstance(candidate, Array):
+        raise TypeError(f"a tensor is expected, not {type(candidate).__name__}")
+    return candidate
