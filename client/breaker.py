@@ -61,9 +61,19 @@ class Breaker:
         with self._lock:
             self._failures += 1
             if self._failures >= FAILURES:
-                self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
-                self._retry_at = self._clock() + self._pause
-            self._probing = False
+                self._open()
+
+    def trip(self) -> None:
+        """Open at once, for a caller that has lost enough time."""
+        with self._lock:
+            self._failures = max(self._failures, FAILURES)
+            self._open()
+
+    def _open(self) -> None:
+        if self._retry_at is None or self._probing:
+            self._pause = min(self._pause * 2 or FIRST_PAUSE, LONGEST_PAUSE)
+            self._retry_at = self._clock() + self._pause
+        self._probing = False
 
     def stop(self) -> None:
         """Send nothing any more: the server said that we have no right."""

@@ -25,6 +25,9 @@ OnError: TypeAlias = Literal["continue", "fail"]
 T = TypeVar("T")
 
 HOUR = 3600.0
+LIMIT = 2 * HOUR
+"""Seconds: the default of both the longest wait and the longest compile."""
+NODE_MAX_BYTES = 20 << 30
 MAX_LABEL = 128
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "LOCAL_RANK")
@@ -49,13 +52,13 @@ class Settings:
     project: str = DEFAULT_PROJECT
     node_dir: Path | None = None
     node_shared: bool = False
-    node_max_bytes: int = 20 << 30
+    node_max_bytes: int = NODE_MAX_BYTES
     mode: Mode = "rw"
     label: str = ""
     on_miss: OnMiss = "compile"
     on_error: OnError = "continue"
-    wait_limit: float = 2 * HOUR
-    compile_limit: float = 2 * HOUR
+    wait_limit: float = LIMIT
+    compile_limit: float = LIMIT
     compile_slots: int | None = None
     summary: str | None = None
     record: str | None = None
@@ -74,15 +77,13 @@ class Settings:
             project=read.parsed("PROJECT", DEFAULT_PROJECT, check_project, "a-z, 0-9 and -, 1 to 63 characters"),
             node_dir=read.node_directory(),
             node_shared=read.choice("NODE_SHARED", ("private", "group"), "private") == "group",
-            node_max_bytes=read.parsed("NODE_MAX_BYTES", cls.node_max_bytes, _parse_bytes, "a size such as 20GiB"),
+            node_max_bytes=read.parsed("NODE_MAX_BYTES", NODE_MAX_BYTES, _parse_bytes, "a size such as 20GiB"),
             mode=cast("Mode", read.choice("MODE", get_args(Mode), "rw")),
             label=(read.text("LABEL") or "")[:MAX_LABEL],
             on_miss=cast("OnMiss", read.choice("ON_MISS", get_args(OnMiss), "compile")),
             on_error=cast("OnError", read.choice("ON_ERROR", get_args(OnError), "continue")),
-            wait_limit=read.parsed("WAIT_LIMIT", cls.wait_limit, _parse_seconds, "seconds, or a time such as 90m"),
-            compile_limit=read.parsed(
-                "COMPILE_LIMIT", cls.compile_limit, _parse_seconds, "seconds, or a time such as 90m"
-            ),
+            wait_limit=read.parsed("WAIT_LIMIT", LIMIT, _parse_seconds, "seconds, or a time such as 90m"),
+            compile_limit=read.parsed("COMPILE_LIMIT", LIMIT, _parse_seconds, "seconds, or a time such as 90m"),
             compile_slots=read.parsed("COMPILE_SLOTS", None, _parse_count, "a whole number from 1"),
             summary=read.text("SUMMARY"),
             record=read.text("RECORD"),
@@ -131,16 +132,16 @@ class _Reader:
 
     def node_directory(self) -> Path | None:
         given = self.text("NODE_DIR")
-        if given is None:
-            base = self._environ.get("XDG_CACHE_HOME") or os.path.join(self._environ.get("HOME") or "~", ".cache")
-            given = os.path.join(base, "neff-cache")
-        path = os.path.expanduser(given)
-        if path.startswith("~"):
+        home = self._environ.get("HOME") or "~"
+        base = Path(self._environ.get("XDG_CACHE_HOME") or f"{home}/.cache")
+        try:
+            path = (base / "neff-cache" if given is None else Path(given)).expanduser()
+        except RuntimeError:  # no HOME, and the user is in no password file: usual in containers
             self.problems.append(
                 "this user has no home directory, so there is no node tier: set NEURON_CACHE_NODE_DIR to a directory"
             )
             return None
-        return Path(os.path.abspath(path))
+        return path.absolute()
 
     def rank(self) -> int | None:
         for name in _RANKS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from client.artifact import Compiled
     from client.key import CompilerIdentity
     from client.names import Kind
+
+MODULE_OUTPUT: Final = "module.mlirbc"
+"""The output that holds the compiled module itself, byte for byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,9 @@ class Compiler(Protocol):
         """
 
     def compile(self, code: bytes, configuration: Configuration) -> Compiled:
-        """Compile a VHLO portable artifact; the outputs are ``model.neff`` (validated) and ``compile.log``.
+        """Compile a VHLO portable artifact.
+
+        The outputs are ``model.neff`` (validated), ``compile.log`` and `MODULE_OUTPUT`.
 
         Raises `client.errors.CompileError`. Leaves no process and no file behind, also when interrupted.
         """

@@ -43,7 +43,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 
   c10::Stream getStream(c10::Device device) const override {
-    return {c10::Stream::DEFAULT, c10::Device(kNeuron, index_of(device))};
+    return c10::Stream(c10::Stream::DEFAULT, c10::Device(kNeuron, index_of(device)));
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
     return getStream(device);

@@ -270,11 +270,12 @@ TORCH_LIBRARY(neuron_device, m) {
     allocator().resetPeakStats(static_cast<c10::DeviceIndex>(index));
   });
 
-  m.def("default_generator(int index) -> Generator", [](int64_t index) {
+  // torch's schema language knows at::Generator as "Generator?" only.
+  m.def("default_generator(int index) -> Generator?", [](int64_t index) {
     check_index(index);
     return default_generator(static_cast<c10::DeviceIndex>(index));
   });
-  m.def("host_generator(Generator generator) -> Generator", host_generator);
+  m.def("host_generator(Generator? generator) -> Generator?", host_generator);
 
   m.def("is_initialized() -> bool", [] { return used.load(); });
   m.def("is_in_bad_fork() -> bool", [] { return in_bad_fork.load(); });

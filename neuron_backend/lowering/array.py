@@ -10,7 +10,7 @@ import torch
 from jaxlib.mlir.dialects import chlo
 from jaxlib.mlir.dialects import stablehlo as hlo
 
-from neuron_backend.lowering.types import tensor_type
+from neuron_backend.lowering.dtypes import tensor_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from jaxlib.mlir.dialects import stablehlo as hlo
 
 from neuron_backend.lowering.array import Array
 from neuron_backend.lowering.registry import Refused
-from neuron_backend.lowering.types import attribute, element_type, tensor_type
+from neuron_backend.lowering.dtypes import attribute, element_type, tensor_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,7 +13,7 @@ Results: TypeAlias = "Array | tuple[Array | None, ...]"
 Handler: TypeAlias = "Callable[..., Results]"
 _Handler = TypeVar("_Handler", bound="Callable[..., Any]")
 
-_HANDLERS: dict[Any, Handler] = {}
+_HANDLERS: dict[str, Handler] = {}
 
 
 class UnsupportedOperator(Exception):  # noqa: N818  the name is part of the package's contract
@@ -29,12 +29,12 @@ class Refused(Exception):  # noqa: N818  never leaves the package
     """Raised below a handler, where the operator's name is not known; becomes `UnsupportedOperator`."""
 
 
-def lowers(*operators: Any) -> Callable[[_Handler], _Handler]:
-    """Register the decorated function as the lowering of ``operators``.
+def lowers(*operators: str) -> Callable[[_Handler], _Handler]:
+    """Register the decorated function as the lowering of ``operators``, named as PyTorch prints them.
 
     It is called as ``function(call, *args, **kwargs)`` with the node's own arguments, each tensor replaced by an
     `Array`, and returns one `Array` or, for an operator with several results, a tuple (None for a result that the
-    operator leaves out).
+    operator leaves out). A name that this PyTorch does not have is never asked for.
     """
 
     def register(function: _Handler) -> _Handler:
@@ -47,16 +47,11 @@ def lowers(*operators: Any) -> Callable[[_Handler], _Handler]:
     return register
 
 
-def overloads(packet: Any, *names: str) -> list[Any]:
-    """Return the named overloads of an operator packet that this PyTorch has."""
-    return [getattr(packet, name) for name in names if name in packet.overloads()]
-
-
-def handler(operator: Any) -> Handler | None:
-    """Return the lowering of ``operator``, if there is one."""
-    return _HANDLERS.get(operator)
+def handler(operator: object) -> Handler | None:
+    """Return the lowering of ``operator``, an overload of PyTorch's, if there is one."""
+    return _HANDLERS.get(str(operator))
 
 
 def supported() -> frozenset[str]:
     """Names of all operators that have a lowering."""
-    return frozenset(str(operator) for operator in _HANDLERS)
+    return frozenset(_HANDLERS)

@@ -1,0 +1,65 @@
+"""Decoding what is stored or sent as one zstd frame, in bounded memory, without trusting it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import zstandard
+
+from client.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from client.wire import Encoding
+
+_SLICE = 512
+"""Compressed bytes decoded at once. Four of them can stand for 128 KiB, so this bounds one step to 16 MiB."""
+
+_WINDOW = 8 << 20
+"""Largest window accepted: what RFC 9659 allows for ``Content-Encoding: zstd``."""
+
+
+class TooLargeError(FormatError):
+    """The plain bytes are more than was allowed."""
+
+
+class PlainBytes:
+    """Turns bytes as stored into plain bytes, piece by piece."""
+
+    def __init__(self, encoding: Encoding, *, limit: int) -> None:
+        self._left = limit
+        self._frame = (
+            zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj() if encoding == "zstd" else None
+        )
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[memoryview]:
+        """Yield the plain bytes of ``data``; raises `FormatError` if it is not one zstd frame, `TooLargeError` beyond
+        the limit.
+        """  # noqa: D205 - one sentence needs the room
+        view = memoryview(data)
+        if self._frame is None:
+            yield self._count(view)
+            return
+        for begin in range(0, len(view), _SLICE):
+            if self._frame.eof:
+                raise FormatError("there are bytes after the end of the zstd frame")
+            try:
+                plain = self._frame.decompress(view[begin : begin + _SLICE])
+            except zstandard.ZstdError as error:
+                raise FormatError(f"this is no zstd frame: {error}") from error
+            if self._frame.unused_data:
+                raise FormatError("there are bytes after the end of the zstd frame")
+            if plain:
+                yield self._count(memoryview(plain))
+
+    def _count(self, plain: memoryview) -> memoryview:
+        self._left -= len(plain)
+        if self._left < 0:
+            raise TooLargeError("the plain bytes are more than was allowed")
+        return plain
+
+    def finish(self) -> None:
+        """Raise `FormatError` if the frame has not ended."""
+        if self._frame is not None and not self._frame.eof:
+            raise FormatError("the zstd frame ends too early")

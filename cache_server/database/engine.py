@@ -1,0 +1,139 @@
+"""The database: one connection pool for transactions, one for single reads, and the clock that leases go by."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from client.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from sqlalchemy import Connection
+    from sqlalchemy.engine.interfaces import DBAPIConnection
+    from sqlalchemy.pool import ConnectionPoolEntry
+
+    Clock = Callable[[Connection], float]
+
+_Result = TypeVar("_Result")
+
+_BUSY_MS = 10_000
+
+
+def host_clock(_connection: Connection) -> float:
+    """Return this host's time: SQLite runs inside this process, so its clock is ours."""
+    return time.time()
+
+
+def server_clock(connection: Connection) -> float:
+    """Return the database server's time, the same for all servers that share it."""
+    return float(connection.scalar(text("SELECT extract(epoch FROM clock_timestamp())")))
+
+
+class Database:
+    """SQLite or PostgreSQL behind one face.
+
+    Transactions run on worker threads. Single reads by primary key may be asked for from the event loop (`read`):
+    on SQLite they take microseconds and run at once on a kept connection; elsewhere they go to a worker thread.
+    """
+
+    def __init__(self, url: str, *, clock: Clock | None = None, connections: int = 16) -> None:
+        try:
+            self.url = make_url(url)
+        except ArgumentError as error:
+            raise ConfigurationError(f"--database {url!r} is no SQLAlchemy URL; try sqlite:////path/to/cache.db") from error
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        if not self.is_sqlite and self.url.get_backend_name() != "postgresql":
+            raise ConfigurationError(f"--database {self.url.get_backend_name()!r} is not supported: take sqlite or postgresql")
+        self._clock: Clock = clock or (host_clock if self.is_sqlite else server_clock)
+        options: dict[str, Any] = {"pool_size": connections, "pool_pre_ping": not self.is_sqlite}
+        self.engine = create_engine(self.url, **options)
+        self._readers = create_engine(self.url, isolation_level="AUTOCOMMIT", **options)
+        self._kept: Connection | None = None
+        # SQLite has one writer: waiting here is fair and free, waiting in SQLite is sleeping and trying again
+        self._one_writer: contextlib.AbstractContextManager[Any] = (
+            threading.Lock() if self.is_sqlite else contextlib.nullcontext()
+        )
+        if self.is_sqlite:
+            _prepare_sqlite(self.engine)
+            event.listen(self.engine, "begin", _begin_immediate)
+            _prepare_sqlite(self._readers)
+
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file, or None."""
+        from pathlib import Path  # noqa: PLC0415 - a type elsewhere in this module
+
+        return Path(self.url.database) if self.is_sqlite and self.url.database else None
+
+    @property
+    def shown(self) -> str:
+        """The URL without its password."""
+        return self.url.render_as_string(hide_password=True)
+
+    def now(self, connection: Connection | Session) -> float:
+        """Return seconds since the epoch by the clock that leases go by."""
+        return self._clock(connection.connection() if isinstance(connection, Session) else connection)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """Run a read-write transaction: committed at the end, rolled back by an exception. Worker threads only."""
+        with self._one_writer, Session(self.engine, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Give a connection for reads that need no transaction. Worker threads only."""
+        with self._readers.connect() as connection:
+            yield connection
+
+    async def read(self, work: Callable[[Connection], _Result], workers: Executor) -> _Result:
+        """Run one quick read from the event loop. ``work`` must consume its result."""
+        if self.is_sqlite:
+            if self._kept is None:
+                self._kept = self._readers.connect()
+            return work(self._kept)
+        return await asyncio.get_running_loop().run_in_executor(workers, self._read, work)
+
+    def _read(self, work: Callable[[Connection], _Result]) -> _Result:
+        with self.reading() as connection:
+            return work(connection)
+
+    def check(self) -> None:
+        """Return if the database answers, else raise `SQLAlchemyError`."""
+        with self.reading() as connection:
+            connection.execute(text("SELECT 1"))
+
+    def close(self) -> None:
+        """Close all connections."""
+        if self._kept is not None:
+            with contextlib.suppress(SQLAlchemyError):
+                self._kept.close()
+            self._kept = None
+        self._readers.dispose()
+        self.engine.dispose()
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def _connect(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+        # the driver's own implicit transactions would begin as readers and fail when they come to write
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={_BUSY_MS}"):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

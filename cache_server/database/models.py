@@ -1,0 +1,142 @@
+"""The tables, as typed models. An index of the store, and the truth for leases, failures and tokens.
+
+Times are seconds since the epoch by the database's clock; sizes are bytes. Types are chosen to mean the same on SQLite
+and PostgreSQL. A change here needs a migration: a test compares the two.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from sqlalchemy import BigInteger, Float, Index, Integer, String, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+
+class Base(DeclarativeBase):
+    """Common base of all tables."""
+
+
+class EntryState(StrEnum):
+    """``ready``, or how far a removal has come; only ``ready`` entries are ever served."""
+
+    READY = "ready"
+    DELETING = "deleting"
+    QUARANTINED = "quarantined"
+
+
+class LeaseState(StrEnum):
+    """Whether a generation still runs, and how it ended if not. One that ran out stays ``held``."""
+
+    HELD = "held"
+    PUBLISHED = "published"
+    RELEASED = "released"
+    FAILED = "failed"
+
+
+class Addressed:
+    """The columns that name a key."""
+
+    project: Mapped[str] = mapped_column(String(63), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    key: Mapped[str] = mapped_column(String(64), primary_key=True)
+
+
+class EntryRow(Addressed, Base):
+    """An entry that stands in the store. ``document`` is its entry.json; the ``neff_*`` columns serve a hit alone."""
+
+    __tablename__ = "entries"
+    __table_args__ = (Index("ix_entries_totals", "project", "kind", "state", "stored_bytes", "compile_seconds"),)
+
+    state: Mapped[str] = mapped_column(String(16))
+    document: Mapped[str] = mapped_column(Text)
+    header: Mapped[str | None] = mapped_column(Text)
+    neff_sha256: Mapped[str | None] = mapped_column(String(64))
+    neff_size: Mapped[int | None] = mapped_column(BigInteger)
+    neff_encoding: Mapped[str | None] = mapped_column(String(16))
+    neff_stored_size: Mapped[int | None] = mapped_column(BigInteger)
+    stored_bytes: Mapped[int] = mapped_column(BigInteger)
+    compile_seconds: Mapped[float] = mapped_column(Float)
+    indexed: Mapped[float] = mapped_column(Float)
+
+
+class LeaseRow(Addressed, Base):
+    """The newest generation of the right to compile a key."""
+
+    __tablename__ = "leases"
+    __table_args__ = (Index("ix_leases_state", "state", "expires"),)
+
+    generation: Mapped[int] = mapped_column(BigInteger)
+    state: Mapped[str] = mapped_column(String(16))
+    token_hash: Mapped[str] = mapped_column(String(64))
+    holder: Mapped[str] = mapped_column(Text)
+    since: Mapped[float] = mapped_column(Float)
+    expires: Mapped[float] = mapped_column(Float)
+
+
+class FailureRow(Base):
+    """A compile that failed under a lease; kept for as long as the rules of `cache_server.lease_rules` ask."""
+
+    __tablename__ = "failures"
+    __table_args__ = (Index("ix_failures_key", "project", "kind", "key", "time"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    project: Mapped[str] = mapped_column(String(63))
+    kind: Mapped[str] = mapped_column(String(16))
+    key: Mapped[str] = mapped_column(String(64))
+    generation: Mapped[int] = mapped_column(BigInteger)
+    failure_class: Mapped[str] = mapped_column(String(16))
+    text: Mapped[str] = mapped_column(Text)
+    log: Mapped[str] = mapped_column(Text)
+    host: Mapped[str] = mapped_column(Text)
+    time: Mapped[float] = mapped_column(Float)
+
+
+class TokenRow(Base):
+    """A bearer token, by its SHA-256: the token itself is never stored. ``scopes`` are separated by blanks."""
+
+    __tablename__ = "tokens"
+
+    token_hash: Mapped[str] = mapped_column(String(64), primary_key=True)
+    label: Mapped[str] = mapped_column(String(255))
+    scopes: Mapped[str] = mapped_column(String(255))
+    project_pattern: Mapped[str] = mapped_column(String(255))
+    kind_pattern: Mapped[str] = mapped_column(String(255))
+    created: Mapped[float] = mapped_column(Float)
+    expires: Mapped[float | None] = mapped_column(Float)
+    revoked: Mapped[float | None] = mapped_column(Float)
+
+
+class RevocationRow(Base):
+    """An entry that was deleted as poisoned: clients drop it from their own tiers."""
+
+    __tablename__ = "revocations"
+    __table_args__ = (Index("ix_revocations_project", "project", "time"),)
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    project: Mapped[str] = mapped_column(String(63))
+    kind: Mapped[str] = mapped_column(String(16))
+    key: Mapped[str] = mapped_column(String(64))
+    sha256: Mapped[str] = mapped_column(String(64))
+    time: Mapped[float] = mapped_column(Float)
+
+
+class PlanRow(Base):
+    """A recorded run, by name: JSON Lines as clients write them."""
+
+    __tablename__ = "plans"
+
+    project: Mapped[str] = mapped_column(String(63), primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    body: Mapped[str] = mapped_column(Text)
+    updated: Mapped[float] = mapped_column(Float)
+
+
+class ReportedRow(Base):
+    """A running total of what clients reported at exit, by counter name."""
+
+    __tablename__ = "reported"
+
+    project: Mapped[str] = mapped_column(String(63), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    counter: Mapped[str] = mapped_column(String(64), primary_key=True)
+    total: Mapped[float] = mapped_column(Float)

@@ -1,0 +1,71 @@
+"""Small answers on plain ASGI, for the routes that do not go through FastAPI."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cache_server.errors import PROBLEM_JSON
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from starlette.types import Scope as AsgiScope
+    from starlette.types import Receive, Send
+
+    from cache_server.errors import Problem
+
+Headers: TypeAlias = "list[tuple[bytes, bytes]]"
+
+
+def header(scope: AsgiScope, name: bytes) -> str | None:
+    """Return a request header (``name`` in lower case), several of one name joined by commas, or None."""
+    found = [value for key, value in scope["headers"] if key == name]
+    return b", ".join(found).decode("latin-1") if found else None
+
+
+def encode_headers(headers: Mapping[str, str]) -> Headers:
+    """Return headers as ASGI takes them."""
+    return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+
+@contextlib.asynccontextmanager
+async def watching(receive: Receive) -> AsyncIterator[asyncio.Future[None]]:
+    """Give a future that is done once the caller is gone. The request's body must have been received."""
+    gone = asyncio.ensure_future(_until_gone(receive))
+    try:
+        yield gone
+    finally:
+        gone.cancel()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def send_body(send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+    """Send a whole answer."""
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_json(send: Send, status: int, value: Any) -> None:
+    """Send JSON."""
+    body = json.dumps(value, separators=(",", ":")).encode()
+    await send_body(send, status, [(b"content-type", b"application/json")], body)
+
+
+async def send_problem(send: Send, problem: Problem, request_id: str, *, method: str = "GET") -> None:
+    """Send an error by the table in `cache_server.errors`."""
+    body = json.dumps(problem.to_json(request_id)).encode()
+    headers = [(b"content-type", PROBLEM_JSON.encode()), *encode_headers(problem.headers)]
+    if method == "HEAD":
+        length = (b"content-length", str(len(body)).encode())
+        await send({"type": "http.response.start", "status": problem.kind.status, "headers": [*headers, length]})
+        await send({"type": "http.response.body", "body": b""})
+    else:
+        await send_body(send, problem.kind.status, headers, body)

@@ -1,0 +1,146 @@
+"""Sending an output: whole, in part, or not at all because the caller has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from cache_server.compression import PlainBytes
+from cache_server.errors import Problem
+from cache_server.http.asgi import header, watching
+from cache_server.http.conditional import Span, accepts_zstd, check_if_match, matches, wanted_span
+from cache_server.stores.base import CHUNK, Blob, StoreError
+from client.errors import FormatError
+from client.wire import ENTRY_HEADER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import Receive, Scope, Send
+
+    from cache_server.http.asgi import Headers
+    from cache_server.stores.base import OpenOutput, Store
+    from cache_server.workers import Workers
+
+_ENTRY_HEADER = ENTRY_HEADER.lower().encode()
+
+
+class Representation(NamedTuple):
+    """What can be sent: where it lies, its plain size, and the entry's header if the call carries one."""
+
+    blob: Blob
+    size: int
+    stored_size: int
+    entry_header: str | None = None
+
+
+async def send_output(
+    scope: Scope, receive: Receive, send: Send, wanted: Representation, *, store: Store, workers: Workers
+) -> None:
+    """Answer GET or HEAD; raises `Problem` before anything is sent, ``not_found`` if the output is gone or short."""
+    compressed = wanted.blob.encoding == "zstd"
+    ranged = header(scope, b"range")
+    as_stored = not compressed or (ranged is None and accepts_zstd(header(scope, b"accept-encoding")))
+    tag = f'"{wanted.blob.sha256}{"-zstd" if compressed and as_stored else ""}"'
+    headers: Headers = [
+        (b"etag", tag.encode()),
+        (b"cache-control", b"private, no-cache"),
+        (b"vary", b"accept-encoding"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    if wanted.entry_header is not None:
+        headers.append((_ENTRY_HEADER, wanted.entry_header.encode()))
+
+    check_if_match(header(scope, b"if-match"), tag)
+    known = header(scope, b"if-none-match")
+    if known is not None and matches(known, tag, strong=False):
+        await send({"type": "http.response.start", "status": 304, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+        return
+
+    is_get = scope["method"] == "GET"
+    span = wanted_span(ranged, header(scope, b"if-range"), tag, wanted.size) if is_get else None
+    length = wanted.stored_size if as_stored else wanted.size
+    part = span or Span(0, length)
+    headers += [
+        (b"content-type", b"application/octet-stream"),
+        (b"content-length", str(part.stop - part.start).encode()),
+        (b"accept-ranges", b"bytes"),
+    ]
+    if compressed and as_stored:
+        headers.append((b"content-encoding", b"zstd"))
+    if span is not None:
+        headers.append((b"content-range", f"bytes {span.start}-{span.stop - 1}/{wanted.size}".encode()))
+    start = {"type": "http.response.start", "status": 200 if span is None else 206, "headers": headers}
+
+    body = _Body(store, wanted, part, decode=not as_stored)
+    try:
+        # the first piece is read before the answer begins: a small output costs one hop, and an error is still sayable
+        piece = await workers.run(body.first, read=is_get)
+        await send(start)
+        if body.has_more:
+            async with watching(receive) as gone:
+                while body.has_more and not gone.done():
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    piece = await workers.run(body.next)
+        await send({"type": "http.response.body", "body": piece})
+    finally:
+        body.close()
+
+
+class _Body:
+    """The pieces of an answer. Every method blocks and runs on a worker thread, one at a time."""
+
+    def __init__(self, store: Store, wanted: Representation, part: Span, *, decode: bool) -> None:
+        self._store = store
+        self._wanted = wanted
+        self._left = part.stop - part.start
+        self._part = part
+        self._decode = decode
+        self._opened: OpenOutput | None = None
+        self._pieces: Iterator[bytes] = iter(())
+
+    @property
+    def has_more(self) -> bool:
+        return self._left > 0
+
+    def first(self, *, read: bool) -> bytes:
+        self._opened = self._store.open_output(self._wanted.blob)
+        if self._opened is None or self._opened.stored_size != self._wanted.stored_size:
+            raise Problem("not_found", "the stored output is missing or damaged; ask for the lease to have it repaired")
+        if not read:
+            self._left = 0
+        if self._left == 0:
+            return b""
+        self._pieces = self._plain(self._opened) if self._decode else self._opened.chunks(*self._part)
+        return self._take()
+
+    def next(self) -> bytes:
+        return self._take()
+
+    def _take(self) -> bytes:
+        piece = next(self._pieces, None)
+        if piece is None:
+            raise StoreError("a stored output holds fewer bytes than its entry says")
+        self._left -= len(piece)
+        return piece
+
+    def _plain(self, opened: OpenOutput) -> Iterator[bytes]:
+        plain = PlainBytes("zstd", limit=self._wanted.size)
+        position, (start, stop) = 0, self._part
+        pending = bytearray()
+        try:
+            for chunk in opened.chunks():
+                for piece in plain.feed(chunk):
+                    pending += piece[max(start - position, 0) : max(stop - position, 0)]
+                    position += len(piece)
+                    if len(pending) >= CHUNK or (pending and position >= stop):
+                        yield bytes(pending)
+                        pending.clear()
+                    if position >= stop:
+                        return
+        except FormatError as error:
+            raise StoreError(f"a stored output is damaged: {error}") from error
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()

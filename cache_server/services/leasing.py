@@ -1,0 +1,142 @@
+"""Leases: ask, wait, renew, give back. The rules are in `cache_server.lease_rules`; this is their memory and clock."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from typing import TYPE_CHECKING
+
+from cache_server.clock import rfc3339
+from cache_server.database import entries, leases
+from cache_server.database.models import EntryState, LeaseRow, LeaseState
+from cache_server.errors import Problem
+from cache_server.lease_rules import Grant, LeaseRequest, PastFailure, Running, decide, next_generation
+from client.wire import Failure, Granted, Holder, LeaseAnswer, Ready, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
+
+    from cache_server.address import Address
+    from cache_server.database.engine import Database
+    from cache_server.lease_rules import Decision
+    from cache_server.locking import KeyLocks
+    from cache_server.services.catalogue import Catalogue
+    from cache_server.services.waiting import Waiters
+
+
+class Leasing:
+    """Leases on keys. All methods but `glance` block: worker threads only."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        locks: KeyLocks,
+        catalogue: Catalogue,
+        waiters: Waiters,
+        ttl_seconds: float,
+        new_token: Callable[[], str] = lambda: secrets.token_urlsafe(32),
+    ) -> None:
+        self._database = database
+        self._locks = locks
+        self._catalogue = catalogue
+        self._waiters = waiters
+        self.ttl_seconds = ttl_seconds
+        self._new_token = new_token
+
+    def glance(self, connection: Connection, address: Address, request: LeaseRequest) -> LeaseAnswer | None:
+        """Return the answer if it needs no writing and no look at the store, else None. Quick: fit for the event loop.
+
+        A ready row needs a look at its outputs, and a grant needs a transaction: both are for `acquire`.
+        """
+        if entries.is_indexed(connection, address):
+            return None
+        now = self._database.now(connection)
+        decision = self._decide(connection, address, request, now)
+        return None if isinstance(decision, Grant) else self._answer(decision, now)
+
+    def acquire(self, address: Address, request: LeaseRequest) -> LeaseAnswer:
+        """Return the entry, a grant, or why there is neither."""
+        found = self._catalogue.indexed(address)
+        if found is not None and found.state is EntryState.READY and self._catalogue.is_sound(address, found.entry):
+            return Ready(found.entry)
+        with self._locks.hold(address):
+            entry = self._catalogue.settle(address)
+            if entry is not None:
+                return Ready(entry)
+            with self._database.transaction() as session:
+                row = leases.newest(session, address)
+                now = self._database.now(session)
+                decision = self._decide(session, address, request, now)
+                if isinstance(decision, Grant):
+                    return self._grant(session, address, row, request.holder, now)
+        return self._answer(decision, now)
+
+    def _decide(
+        self, source: Connection | Session, address: Address, request: LeaseRequest, now: float
+    ) -> Decision:
+        running = leases.running(source, address, now)
+        return decide(request, running, leases.failures(source, address, now), now)
+
+    @staticmethod
+    def _answer(decision: Running | LeaseAnswer, now: float) -> LeaseAnswer:
+        if isinstance(decision, Running):
+            return Wait(decision.generation, decision.holder, rfc3339(decision.since), max(decision.expires - now, 0.0))
+        return decision
+
+    def _grant(
+        self, session: Session, address: Address, row: LeaseRow | None, holder: Holder, now: float
+    ) -> Granted:
+        token = self._new_token()
+        if row is None:
+            row = LeaseRow(project=address.project, kind=str(address.kind), key=address.key)
+            row.generation = next_generation(None, now)
+            session.add(row)
+        else:
+            row.generation = next_generation(row.generation, now)
+        row.state = LeaseState.HELD
+        row.token_hash = _hash(token)
+        row.holder = json.dumps(holder.to_json())
+        row.since = now
+        row.expires = now + self.ttl_seconds
+        return Granted(token, row.generation, self.ttl_seconds)
+
+    def renew(self, address: Address, token: str) -> Granted:
+        """Heartbeat. A lease that ran out may still be renewed while nobody has taken it over.
+
+        Raises `Problem` ``lease_lost``.
+        """
+        with self._database.transaction() as session:
+            row = self._own(session, address, token)
+            row.expires = self._database.now(session) + self.ttl_seconds
+            return Granted(token, row.generation, self.ttl_seconds)
+
+    def release(self, address: Address, token: str, failure: Failure | None) -> None:
+        """Give the lease back, with the failure if there was one, and wake those who wait.
+
+        Raises `Problem` ``lease_lost``: a failure of a lease that was taken over counts for nothing.
+        """
+        with self._database.transaction() as session:
+            row = self._own(session, address, token)
+            row.state = LeaseState.RELEASED if failure is None else LeaseState.FAILED
+            if failure is not None:
+                now = self._database.now(session)
+                host = Holder.from_json(json.loads(row.holder)).host
+                leases.add_failure(session, address, PastFailure(row.generation, failure, host, now))
+        self._waiters.wake(address)
+
+    @staticmethod
+    def _own(session: Session, address: Address, token: str) -> LeaseRow:
+        row = leases.newest(session, address)
+        if row is None or row.state != LeaseState.HELD or not hmac.compare_digest(row.token_hash, _hash(token)):
+            raise Problem("lease_lost")
+        return row
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,105 @@
+"""A reader says that an output's bytes are wrong: look for ourselves, and set the entry aside if it is true."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from cache_server.compression import PlainBytes
+from cache_server.database.models import EntryState
+from cache_server.errors import Problem
+from cache_server.stores.base import Blob
+from client.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cache_server.address import Address
+    from cache_server.locking import KeyLocks
+    from cache_server.services.catalogue import Catalogue
+    from cache_server.services.removal import Removal
+    from cache_server.stores.base import Store
+    from client.transports.base import Verdict
+    from client.wire import Output
+
+VERDICT_LIFE = 60.0
+"""Seconds for which an output that was found sound is not hashed again."""
+
+_AT_ONCE = 4
+_MOST_REMEMBERED = 10_000
+
+
+class Suspicion:
+    """Verify outputs on request. Blocks: worker threads only."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        locks: KeyLocks,
+        catalogue: Catalogue,
+        removal: Removal,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._locks = locks
+        self._catalogue = catalogue
+        self._removal = removal
+        self._monotonic = monotonic
+        self._slots = threading.BoundedSemaphore(_AT_ONCE)
+        self._sound: dict[tuple[Address, str], float] = {}
+
+    def suspect(self, address: Address, sha256: str) -> Verdict:
+        """Return what became of the entry. `StoreError` if the output cannot be read: that is no verdict.
+
+        Raises `Problem`: ``invalid`` if ``sha256`` is no output of the entry, ``throttled`` if too many are verified.
+        """
+        if not self._slots.acquire(blocking=False):
+            raise Problem("throttled", headers={"Retry-After": "2"})
+        try:
+            with self._locks.hold(address):
+                return self._verify(address, sha256)
+        finally:
+            self._slots.release()
+
+    def _verify(self, address: Address, sha256: str) -> Verdict:
+        found = self._catalogue.indexed(address)
+        entry = self._catalogue.settle(address)
+        if entry is None:
+            return "absent" if found is None or found.state is EntryState.DELETING else "quarantined"
+        output = next((output for output in entry.outputs if output.sha256 == sha256), None)
+        if output is None:
+            raise Problem("invalid", f"{sha256} is no output of this entry")
+        place = (address, sha256)
+        if self._monotonic() - self._sound.get(place, float("-inf")) < VERDICT_LIFE:
+            return "sound"
+        if self._hashes_right(address, output):
+            self._remember(place)
+            return "sound"
+        self._removal.quarantine(address, entry, [output.name])
+        return "quarantined"
+
+    def _hashes_right(self, address: Address, output: Output) -> bool:
+        opened = self._store.open_output(Blob.of(address, output))
+        if opened is None:
+            return False
+        digest, size = hashlib.sha256(), 0
+        try:
+            plain = PlainBytes(output.encoding, limit=output.size)
+            for chunk in opened.chunks():
+                for piece in plain.feed(chunk):
+                    digest.update(piece)
+                    size += len(piece)
+            plain.finish()
+        except FormatError:
+            return False
+        finally:
+            opened.close()
+        return size == output.size and digest.hexdigest() == output.sha256
+
+    def _remember(self, place: tuple[Address, str]) -> None:
+        if len(self._sound) >= _MOST_REMEMBERED:
+            self._sound.clear()
+        self._sound[place] = self._monotonic()

@@ -1,0 +1,110 @@
+"""What an operator can set: by keyword, or by environment variables that begin with ``NEFF_CACHE_``."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from client.errors import ConfigurationError
+
+Anonymous: TypeAlias = Literal["none", "read", "all"]
+
+_WILDCARDS = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104 - recognised in order to be refused
+_GIB = 1 << 30
+_MIB = 1 << 20
+
+
+def default_data_dir() -> Path:
+    """Return ``$XDG_DATA_HOME/neff-cache``, by default ``~/.local/share/neff-cache``."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    # The XDG specification has relative paths ignored
+    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "share") / "neff-cache"
+
+
+class Settings(BaseSettings):
+    """All settings of a server, with their defaults. Durations are in seconds, sizes in bytes."""
+
+    model_config = SettingsConfigDict(env_prefix="NEFF_CACHE_", frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    data_dir: Path = Field(default_factory=default_data_dir, description="Folder that holds store and database.")
+    store: str | None = Field(None, description="Where outputs lie; by default the folder `store` of the data folder.")
+    database: str | None = Field(None, description="SQLAlchemy URL; by default SQLite in the data folder.")
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Host names this server answers to, comma-separated; `*` for any."
+    )
+    anonymous: Anonymous = Field("none", description="What callers without a token may do.")
+    bootstrap_token: SecretStr | None = Field(None, description="A token that is registered as admin at each start.")
+
+    lease_ttl_seconds: float = Field(30.0, gt=0, le=3600, description="A lease ends this long after its last heartbeat.")
+    key_lock_seconds: float = Field(30.0, gt=0, description="How long a request waits for another one's work on a key.")
+    upload_idle_seconds: float = Field(30.0, gt=0, description="An upload that stands still this long is given up.")
+    shutdown_seconds: float = Field(30.0, ge=0, description="How long running requests may go on after SIGTERM.")
+    sweep_seconds: float = Field(3600.0, gt=0, description="How often left-overs are looked for.")
+    orphan_seconds: float = Field(86400.0, gt=0, description="Age at which an output that no entry names is removed.")
+    quarantine_seconds: float = Field(7 * 86400.0, gt=0, description="How long damaged entries are kept for a look.")
+
+    max_output_bytes: int = Field(16 * _GIB, gt=0, description="Largest output, plain bytes.")
+    max_entry_bytes: int = Field(_MIB, gt=0, description="Largest JSON body of one entry, lease or report.")
+    max_batch_bytes: int = Field(8 * _MIB, gt=0, description="Largest JSON body of a look-up or plan.")
+    threads: int = Field(16, ge=2, le=256, description="Worker threads for disk, hashing and database.")
+    access_log: bool = Field(True, description="Log every request, not only failed ones.")  # noqa: FBT003
+    log_format: Literal["auto", "json", "text"] = Field("auto", description="`auto`: text on a terminal, else JSON.")
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the address we listen on."""
+        host = self.host.strip("[]")
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return host.lower() == "localhost"
+
+    def host_names(self) -> frozenset[str]:
+        """Return the Host names to answer to (lower case, IPv6 in brackets), or ``{"*"}`` for any.
+
+        Raises `ConfigurationError` if the settings would leave the server open to DNS rebinding.
+        """
+        named = frozenset(name.lower() for name in self.allowed_hosts)
+        if "*" in named:
+            if self.anonymous != "none":
+                raise ConfigurationError(
+                    "--allowed-host '*' together with --anonymous would let any web page use this server: "
+                    "name the hosts, or turn anonymous access off"
+                )
+            return frozenset({"*"})
+        if named:
+            return named
+        if self.host in _WILDCARDS:
+            raise ConfigurationError(
+                f"--host {self.host!r} listens on every address, so the names to answer to must be given: "
+                "add --allowed-host NAME (or NEFF_CACHE_ALLOWED_HOSTS) for each"
+            )
+        own = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
+        return frozenset({"localhost", "127.0.0.1", "[::1]", own.lower()})
+
+    def store_path(self) -> Path:
+        """Return the folder of the local store; raises `ConfigurationError` for a store of another kind."""
+        if self.store is None:
+            return self.data_dir / "store"
+        scheme, separator, rest = self.store.partition("://")
+        if not separator:
+            return Path(self.store).expanduser()
+        if scheme == "file" and rest.startswith("/"):
+            return Path(rest)
+        raise ConfigurationError(f"--store {self.store!r} is not known here: expected a folder or file:///folder")
+
+    def database_url(self) -> str:
+        """Return the SQLAlchemy URL of the database."""
+        return self.database or f"sqlite:///{self.data_dir / 'cache.db'}"

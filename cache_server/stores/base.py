@@ -1,0 +1,141 @@
+"""The seam between the server and where bytes lie: a local disk, a bucket.
+
+Layout, the same everywhere (``docs`` describe it for operators)::
+
+    <root>/<project>/<kind>/<aa>/<key>/<sha256>[.zst]    outputs, first
+    <root>/<project>/<kind>/<aa>/<key>/entry.json        last: the entry exists when this does
+    <root>/quarantine/<project>/<kind>/<key>/<time>/…    damaged entries, never served
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from client.errors import NeffCacheError
+from client.names import check_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cache_server.address import Address
+    from client.wire import Encoding, Output
+
+ENTRY_FILE = "entry.json"
+CHUNK = 1 << 20
+"""Bytes read or written at once: large enough that one hop to a worker thread costs little beside it."""
+
+
+class StoreError(NeffCacheError):
+    """The store did not do what was asked; what it holds about the entry is unknown."""
+
+
+class StoreFullError(StoreError):
+    """No room left. Nothing was stored; reads go on."""
+
+
+class Blob(NamedTuple):
+    """One stored output of one key. Names come from `client.names`: never a path that leaves the entry's folder."""
+
+    address: Address
+    sha256: str
+    encoding: Encoding = "identity"
+
+    @classmethod
+    def of(cls, address: Address, output: Output) -> Blob:
+        """Return where ``output`` of the entry at ``address`` is stored."""
+        return cls(address, output.sha256, output.encoding)
+
+    @property
+    def file_name(self) -> str:
+        """The file's name in the entry's folder."""
+        return check_digest(self.sha256, "digest") + (".zst" if self.encoding == "zstd" else "")
+
+
+class StoredFile(NamedTuple):
+    """A file in an entry's folder: name, bytes as stored, and seconds since the epoch of its last change."""
+
+    name: str
+    size: int
+    modified: float
+
+
+class OpenOutput(Protocol):
+    """An output held open: what it reads stays whole even if the output is removed meanwhile."""
+
+    @property
+    def stored_size(self) -> int:
+        """Bytes as stored."""
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """Yield stored bytes ``start`` to ``stop`` in pieces of at most `CHUNK`; `StoreError` if they end early."""
+
+    def close(self) -> None:
+        """Free what is held; may be called twice."""
+
+
+class Upload(Protocol):
+    """Bytes on their way in. Exactly one of `commit` and `abort` ends it; `abort` after either does nothing."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append bytes as they are to be stored."""
+
+    def commit(self, blob: Blob) -> bool:
+        """Make the bytes durable as ``blob``, create-only: False if it was there already (ours are dropped)."""
+
+    def abort(self) -> None:
+        """Drop the bytes; leaves nothing behind."""
+
+
+class Store(Protocol):
+    """One object store. All methods block, so they run on worker threads; all are safe from several at once.
+
+    Failure contract of every method: an absent object is None, False or nothing, never an exception; `StoreFullError`
+    if there is no room; `StoreError` for anything that leaves the answer unknown (I/O error, no right, no connection),
+    after which the call may be repeated. Writes are create-only and durable when the method returns: a crash of the
+    machine afterwards loses nothing, a crash before it leaves the object absent or whole, never torn. What a crash
+    leaves unreachable, `sweep_uploads` removes. Nothing here decides which entries exist: callers hold the key's lock
+    for everything but uploads and reads.
+    """
+
+    @property
+    def location(self) -> str:
+        """Where it is, as shown to operators: never with a password."""
+
+    def open(self) -> None:
+        """Prepare and probe the store: create-only writes must work; `StoreError` says what does not."""
+
+    def check(self) -> None:
+        """Return if the store answers now, else raise `StoreError`."""
+
+    def read_entry(self, address: Address) -> bytes | None:
+        """Return the bytes of ``entry.json``, or None."""
+
+    def create_entry(self, address: Address, data: bytes) -> bool:
+        """Store ``entry.json``; False if one stands already, which is then unchanged."""
+
+    def stored_size(self, blob: Blob) -> int | None:
+        """Return the output's size in bytes as stored, or None."""
+
+    def open_output(self, blob: Blob) -> OpenOutput | None:
+        """Open an output for reading, or return None."""
+
+    def begin_upload(self, address: Address) -> Upload:
+        """Begin to take in an output of the key."""
+
+    def files(self, address: Address) -> list[StoredFile]:
+        """Return all files of the key, ``entry.json`` included, in no order."""
+
+    def remove(self, address: Address, file_name: str) -> None:
+        """Remove one file of the key; an absent one is no error."""
+
+    def set_aside(self, address: Address, file_names: list[str], label: str) -> None:
+        """Copy those of the files that exist to the quarantine, under ``label``; the files stay where they are."""
+
+    def addresses(self) -> Iterator[Address]:
+        """Yield every key that has a folder, while the store changes underneath; foreign names are passed over."""
+
+    def sweep_uploads(self, before: float) -> int:
+        """Remove uploads that ended before ``before`` (seconds since the epoch) without commit; return how many."""
+
+    def sweep_quarantine(self, before: float) -> int:
+        """Remove what was set aside before ``before`` (seconds since the epoch); return how many entries."""

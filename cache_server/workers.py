@@ -1,0 +1,31 @@
+"""Worker threads: where everything that blocks runs."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+class Workers:
+    """A bounded pool of threads. What is too much waits in line; nothing is dropped."""
+
+    def __init__(self, threads: int) -> None:
+        self.pool = ThreadPoolExecutor(threads, thread_name_prefix="neff-cache")
+
+    async def run(
+        self, function: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Result:
+        """Run ``function`` on a worker thread. It is not interrupted when the caller is cancelled."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.pool, lambda: function(*args, **kwargs))
+
+    def close(self) -> None:
+        """Wait for what runs, then end the threads."""
+        self.pool.shutdown(wait=True)

@@ -1,0 +1,129 @@
+"""One compile per key in the cluster: the client's side of the lease, as a decision about one program.
+
+The order is: look, ask for the lease, wait for its holder, look again. Leases save work and keep nothing correct: the
+store takes the first entry of a key and no other, so at every doubt the answer is "compile".
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from client.lease import Compile, Conversation, Decision, Found, HeldLease
+from client.remote import UNAVAILABLE, Remote, Unavailable
+from client.transports.base import Damaged, Fetched
+from client.wire import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from client.names import Kind
+    from client.settings import Settings
+    from client.warnings import Notices
+    from client.wire import Entry, Holder
+
+READY_ANSWERS = 2
+"""How often we believe that an entry is ready which then cannot be fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """We received wrong bytes, but those that are stored are right: the way to us is at fault."""
+
+
+Look: TypeAlias = Fetched | Sound | Unavailable | None
+
+
+class Cluster:
+    """What the processes of a cluster agree on through one shared cache. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        remote: Remote,
+        settings: Settings,
+        holder: Holder,
+        notices: Notices,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._remote = remote
+        self._settings = settings
+        self._holder = holder
+        self._notices = notices
+        self._clock = clock
+        self._sleep = sleep
+
+    def look(self, kind: Kind, key: str) -> Look:
+        """Fetch the program; a damaged one is reported to the store, which sets it aside if it is damaged there."""
+        try:
+            return self._remote.fetch(kind, key)
+        except Damaged as error:
+            self._notices.warn("damaged remote", f"{self._remote.transport.address}: {error}; compiling it again")
+            if self._settings.on_error == "fail":
+                raise
+            verdict = self._remote.suspect(kind, key, error.sha256)
+            return Sound() if verdict in ("sound", UNAVAILABLE) else None
+
+    def decide(self, kind: Kind, key: str, *, retry_failed: bool = False) -> Decision:
+        """Fetch the program, or wait for it, or get the right to compile it.
+
+        Raises `CompileError` for a diagnosis that another process met with this very program.
+        """
+        look = self.look(kind, key)
+        if look is not None:
+            return self._settle(look)
+        talk = Conversation(
+            self._remote,
+            self._settings,
+            self._holder,
+            self._notices,
+            kind=kind,
+            key=key,
+            retry_failed=retry_failed,
+            clock=self._clock,
+            sleep=self._sleep,
+        )
+        for _ in range(READY_ANSWERS):
+            decision = talk.run()
+            if decision is not None:
+                return decision
+            look = self.look(kind, key)
+            if look is not None:
+                return self._settle(look, waited=talk.waited)
+        return Compile(publish=self._settings.mode == "rw", waited=talk.waited)
+
+    def publish(self, entry: Entry, outputs: Mapping[str, bytes], decision: Compile) -> tuple[bool, Fetched | None]:
+        """Publish what was compiled, which ends the lease.
+
+        Returns whether our entry stands now, and the program of the one that stands instead if it is another build.
+        """
+        lease = decision.lease.granted if decision.lease is not None and decision.lease.alive else None
+        published = self._remote.publish(entry, outputs, lease)
+        if published is UNAVAILABLE:
+            if decision.lease is not None:
+                self.give_back(entry.kind, entry.key, decision.lease, Failure("transient", "the upload failed"))
+            return False, None
+        if decision.lease is not None:
+            decision.lease.heartbeat.stop()
+        ours, theirs = entry.output(), published.entry.output()
+        if published.created or ours is None or theirs is None or ours.sha256 == theirs.sha256:
+            return published.created, None
+        look = self.look(entry.kind, entry.key)
+        return False, look if isinstance(look, Fetched) else None
+
+    def give_back(self, kind: Kind, key: str, lease: HeldLease, failure: Failure | None) -> None:
+        """Release a lease, with the failure that the others should learn of."""
+        lease.heartbeat.stop()
+        self._remote.release(kind, key, lease.granted, failure)
+
+    def close(self) -> None:
+        """Drop connections."""
+        self._remote.close()
+
+    def _settle(self, look: Fetched | Sound | Unavailable, *, waited: bool = False) -> Decision:
+        if isinstance(look, Fetched):
+            return Found(look, waited)
+        may_publish = self._settings.mode == "rw" and not isinstance(look, Sound)
+        return Compile(publish=may_publish, waited=waited)

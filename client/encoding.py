@@ -1,0 +1,102 @@
+"""How outputs are stored and sent: plain, or as one zstd frame where that saves 10 % or more.
+
+Digest and size are always those of the plain bytes. A NEFF whose payload is gzip'd gains nothing, an uncompressed one
+about half (measured: zstd level 3 runs at 0.5 GB/s there, the probe takes 0.4 ms).
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from client.errors import FormatError
+from client.neff import GZIP_MAGIC, HEADER_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import IO
+
+_LEVEL = 3
+_PROBE_LEVEL = 1
+_PROBE_SIZE = 64 * 1024
+_PROBES = 4
+_MIN_SIZE = 512
+_WORTH = 0.9
+# RFC 9659: what a receiver of Content-Encoding zstd has to grant, and all that it need grant.
+MAX_WINDOW = 8 << 20
+MAX_SIZE = 16 << 30
+"""Bytes of the largest output that is read: it is held in memory whole, and its size is another party's word."""
+CHUNK = 256 * 1024
+
+
+def worth_encoding(data: bytes) -> bool:
+    """Return whether a probe of ``data`` promises that zstd saves 10 % or more."""
+    if len(data) < _MIN_SIZE or GZIP_MAGIC in (data[:2], data[HEADER_SIZE : HEADER_SIZE + 2]):
+        return False
+    import zstandard  # noqa: PLC0415 - a job that only reads plain outputs never needs it
+
+    compressor = zstandard.ZstdCompressor(level=_PROBE_LEVEL)
+    plain = packed = 0
+    step = max(_PROBE_SIZE, len(data) // _PROBES)
+    for start in range(0, len(data), step):
+        part = memoryview(data)[start : start + _PROBE_SIZE]
+        plain += len(part)
+        packed += len(compressor.compress(part))
+    return packed <= plain * _WORTH
+
+
+def encode(data: bytes) -> bytes:
+    """Return ``data`` as one zstd frame that states its content size."""
+    import zstandard  # noqa: PLC0415 - see above
+
+    packed: bytes = zstandard.ZstdCompressor(level=_LEVEL).compress(data)
+    return packed
+
+
+def decode(data: bytes, size: int) -> bytes:
+    """Return the ``size`` plain bytes of a zstd frame; raises `FormatError` if it holds fewer, more or damaged ones."""
+    return read_decoded(io.BytesIO(data), size, lambda _: None)
+
+
+def read_decoded(source: IO[bytes], size: int, seen: Callable[[memoryview], object]) -> bytes:
+    """Return the ``size`` plain bytes of the zstd frame in ``source``, handing each piece to ``seen`` on the way.
+
+    Never holds more than ``size`` bytes and one window, however much the frame would unpack to. Raises `FormatError`
+    if it holds fewer, more or damaged ones; what ``source.read`` raises passes through.
+    """
+    import zstandard  # noqa: PLC0415 - see above
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+    try:
+        with decompressor.stream_reader(source, read_size=CHUNK, closefd=False) as reader:
+            plain = read_exactly(reader.readinto, size, seen)
+            if plain is None or reader.read(1):
+                raise FormatError(
+                    f"a zstd frame that should hold {size} bytes holds {'fewer' if plain is None else 'more'}"
+                )
+    except zstandard.ZstdError as error:
+        raise FormatError(f"a damaged zstd frame: {error}") from error
+    return plain
+
+
+def read_exactly(
+    readinto: Callable[[memoryview], Any], size: int, seen: Callable[[memoryview], object]
+) -> bytes | None:
+    """Return ``size`` bytes from ``readinto``, handing each piece to ``seen`` on the way; None if it ends before.
+
+    Raises `FormatError` if ``size`` is over `MAX_SIZE`.
+    The bytes are read straight into the object that is returned: CPython's BytesIO gives out its own buffer, without a
+    copy, when that is full. Memory for them is only taken as they arrive.
+    """
+    if size > MAX_SIZE:
+        raise FormatError(f"an output of {size} bytes is over the {MAX_SIZE} that are read")
+    target = io.BytesIO(bytes(size))
+    done = 0
+    with target.getbuffer() as view:
+        while done < size:
+            count = readinto(view[done : done + CHUNK])
+            if not count:
+                return None
+            seen(view[done : done + count])
+            done += count
+    return target.getvalue()

@@ -1,0 +1,208 @@
+"""The environment variables that a compile depends on: which go into the key, and which a compiler is started with.
+
+===  ========  ====================================================  ==========================================
+row  name      variables                                             in the key
+===  ========  ====================================================  ==========================================
+1    RESOLVED  `RESOLVED`                                            as ``target`` and ``logical_cores`` only
+2    WORDS     ``NEURON_CC_FLAGS``                                   as the words really in the command line
+3    ALWAYS    ``XLA_FLAGS`` without dump words                      stand-in ``extra.xla_flags``; launcher
+                                                                     ``extra.env``
+4    PROCESS   `PROCESS`                                             never
+5    NEVER     `NEVER_PREFIXES`, `NEVER_NAMES`, `NEVER_PARTS`        never
+6    OTHER     any other ``NEURON_*``, ``XLA_*``, ``NKI_*``          launcher: ``extra.env``, with one warning
+===  ========  ====================================================  ==========================================
+
+The first row that fits decides. Our own backends start a compiler with rows 1, 3 and 4 alone (`scrubbed`), so that
+ranks whose environments differ make one key; the launcher keeps its caller's environment and keys `keyed_environment`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from client.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TARGET: Final = "NEURON_PLATFORM_TARGET_OVERRIDE"
+LOGICAL_CORES: Final = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
+WORDS: Final = "NEURON_CC_FLAGS"
+XLA_FLAGS: Final = "XLA_FLAGS"
+
+RESOLVED: Final = frozenset({TARGET, *LOGICAL_CORES})
+PASSED_ON: Final = ("PATH", "LD_LIBRARY_PATH")
+FIXED: Final[Mapping[str, str]] = {"LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
+PROCESS: Final = frozenset({*PASSED_ON, *FIXED, "HOME", "TMPDIR", "NPROC"})
+NEVER_PREFIXES: Final = (
+    "NEURON_RT_",
+    "NEURON_PJRT_",
+    "NEURON_CACHE_",
+    "NEURON_BACKEND_",
+    "NEURON_COMPILE_CACHE_",
+    "NEURON_COMPILATION_CACHE_",
+    "NEURON_LIBTORCH_",
+    "NEURON_PARALLEL_COMPILE_",
+)
+NEVER_NAMES: Final = frozenset({"NEURON_EXTRACT_GRAPHS_ONLY", "XLA_IR_DEBUG", "XLA_HLO_DEBUG"})
+# Whole words of a name: NEURON_LOG_LEVEL speaks of logs, NEURON_LOGICAL_… does not.
+NEVER_PARTS: Final = frozenset({"DUMP", "LOG", "DIR", "CACHE"})
+OTHER_PREFIXES: Final = ("NEURON_", "XLA_", "NKI_")
+
+# Logical cores where nothing is said (Neuron SDK: two physical cores make one logical core from Trainium 2 on).
+DEFAULT_LOGICAL_CORES: Final[Mapping[str, int]] = {"trn1": 1, "inf2": 1, "trn2": 2, "trn3": 2}
+
+_PRODUCT_NAME = Path("sys/class/dmi/id/product_name")
+_INSTANCE = re.compile(r"(trn[1-9]|inf2)[a-z]*\.[0-9a-z-]+")
+_TARGET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+# One word of XLA_FLAGS: XLA itself lets quotes hold white space.
+_FLAG = re.compile(r"""(?:[^\s'"]|'[^']*'|"(?:\\.|[^"\\])*"|['"])+""")
+
+
+class Row(IntEnum):
+    """Rows of the table above."""
+
+    RESOLVED = 1
+    WORDS = 2
+    ALWAYS = 3
+    PROCESS = 4
+    NEVER = 5
+    OTHER = 6
+
+
+def row_of(name: str) -> Row | None:
+    """Return the row that decides about the variable ``name``, or None if it has nothing to do with compilers."""
+    if name in RESOLVED:
+        return Row.RESOLVED
+    if name == WORDS:
+        return Row.WORDS
+    if name == XLA_FLAGS:
+        return Row.ALWAYS
+    if name in PROCESS:
+        return Row.PROCESS
+    if not name.startswith(OTHER_PREFIXES):
+        return None
+    never = name.startswith(NEVER_PREFIXES) or name in NEVER_NAMES or not NEVER_PARTS.isdisjoint(name.split("_"))
+    return Row.NEVER if never else Row.OTHER
+
+
+def scrubbed(
+    environ: Mapping[str, str], *, home: str, tmpdir: str, extra: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the environment that our backends start a compiler with: rows 1, 3 and 4, then ``extra``.
+
+    ``home`` and ``tmpdir`` are private directories of this compile or worker.
+    """
+    kept = {name: environ[name] for name in (*sorted(RESOLVED), *PASSED_ON) if name in environ}
+    flags = xla_flags_without_dumps(environ)
+    if flags:
+        kept[XLA_FLAGS] = flags
+    return {**kept, **FIXED, "HOME": home, "TMPDIR": tmpdir, **(extra or {})}
+
+
+def keyed_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return rows 3 and 6 by name: what the launcher, which keeps its caller's environment, puts in ``extra.env``."""
+    keyed = {name: environ[name] for name in unlisted_names(environ)}
+    flags = xla_flags_without_dumps(environ)
+    if flags:
+        keyed[XLA_FLAGS] = flags
+    return keyed
+
+
+def unlisted_names(environ: Mapping[str, str]) -> list[str]:
+    """Return the names of row 6, sorted: the launcher's one warning lists them."""
+    return sorted(name for name in environ if row_of(name) is Row.OTHER)
+
+
+def xla_flags_without_dumps(environ: Mapping[str, str]) -> str:
+    """Return ``XLA_FLAGS`` with single spaces and without the words that only ask for dumps; order is kept.
+
+    Like XLA itself, takes a value that does not begin with ``-`` as the name of a file that holds the flags. Raises
+    `ConfigurationError` if that file cannot be read.
+    """
+    value = environ.get(XLA_FLAGS, "").strip()
+    if value and not value.startswith("-"):
+        try:
+            value = Path(value).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"{XLA_FLAGS}={value!r} begins with no '-', so it names a file of flags, and that cannot be read "
+                f"({error}): expected flags such as --xla_cpu_enable_fast_math=false, or a readable file"
+            ) from error
+    return " ".join(word for word in _FLAG.findall(value) if "dump" not in word.partition("=")[0])
+
+
+def read_instance(root: Path = Path("/")) -> str | None:
+    """Return this host's EC2 instance type (``trn2.48xlarge``), or None where the firmware names none."""
+    try:
+        name = (root / _PRODUCT_NAME).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return name or None
+
+
+def resolve_target(environ: Mapping[str, str], *, root: Path = Path("/")) -> str:
+    """Return what to compile for: ``trn1``, ``inf2``, ``trn2`` or ``trn3``, or what the override says.
+
+    Without ``NEURON_PLATFORM_TARGET_OVERRIDE`` it is read from the instance, found below ``root``; raises
+    `ConfigurationError` if this is no Neuron instance, or if the override is no name of a target.
+    """
+    override = environ.get(TARGET, "").strip()
+    if override:
+        if not _TARGET_NAME.fullmatch(override):
+            raise ConfigurationError(f"{TARGET}={override!r} is no target: expected one like trn2")
+        return override
+    instance = read_instance(root)
+    match = _INSTANCE.fullmatch(instance or "")
+    if match is None:
+        found = "names no instance type" if instance is None else f"is a {instance!r}"
+        known = ", ".join(DEFAULT_LOGICAL_CORES)
+        raise ConfigurationError(
+            f"no target to compile for: this host {found}, which is no Neuron instance; set {TARGET} to one of {known}"
+        )
+    return match[1]
+
+
+def is_neuron_host(root: Path = Path("/")) -> bool:
+    """Whether this host's firmware says that it is a Neuron instance."""
+    return _INSTANCE.fullmatch(read_instance(root) or "") is not None
+
+
+def resolve_logical_cores(environ: Mapping[str, str], target: str) -> int:
+    """Return how many physical cores make one logical core.
+
+    ``NEURON_LOGICAL_NC_CONFIG``, else ``NEURON_RT_VIRTUAL_CORE_SIZE``, else the default of ``target``. Raises
+    `ConfigurationError` for a value that is no positive number, and for an unknown target where nothing is said.
+    """
+    for name in LOGICAL_CORES:
+        if name in environ:
+            return positive_integer(environ, name, default=0)
+    if target not in DEFAULT_LOGICAL_CORES:
+        raise ConfigurationError(f"how many cores make a logical core of target {target!r}? Set {LOGICAL_CORES[0]}")
+    return DEFAULT_LOGICAL_CORES[target]
+
+
+def positive_integer(environ: Mapping[str, str], name: str, *, default: int) -> int:
+    """Return the variable ``name`` as a whole number above zero, or ``default`` where it is not set.
+
+    Raises `ConfigurationError` for any other value.
+    """
+    text = environ.get(name)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise ConfigurationError(f"{name}={text!r} cannot be followed: expected a whole number from 1 up")
+    return value
+
+
+def schedulable_cpus() -> int:
+    """Return how many CPUs this process may run on."""
+    return len(os.sched_getaffinity(0))

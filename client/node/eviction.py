@@ -1,0 +1,217 @@
+"""Keeps a node tier within its bound: least recently used entries go first, in batches, and rarely.
+
+The tier is measured as a whole only now and then: when no measurement is there, when this process has written a
+sixty-fourth of the bound since, or when the last measurement plus those writes reaches the bound. Processes share the
+measurement through ``<root>/v1/usage.json``, and only one at a time measures.
+
+An entry is renamed away before its files go, so nobody ever finds half of one; readers hold whole programs in memory,
+so taking one that is being read costs at most a miss.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from client.node.files import is_directory
+from client.node.lock import LOCKS
+from client.node.permissions import UntrustedError
+from client.node.tier import BAD, TEMPORARY
+from client.node.tree import LAYOUT, unique_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from client.node.tree import Tree
+
+USAGE = "usage.json"
+SWEEP_LOCK = "sweep.lock"
+LOW_WATER = 0.9
+"""Share of the bound that an eviction leaves, so that the next one is far away."""
+SHARE_BETWEEN = 64
+BLOCK = 4096
+"""Bytes that a file takes on disk beside its content."""
+DAY = 86400.0
+FREE_INODES = 0.02
+"""Share of a file system's inodes that is left to others."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """An entry as eviction sees it: time of last use, size in bytes, path from the layout's directory."""
+
+    used: float
+    size: int
+    names: tuple[str, ...]
+
+
+class Evictor:
+    """The bound of one node tier, over all its projects. Safe to use from several threads and processes.
+
+    No method raises: an eviction that cannot be done is left to the next one.
+    """
+
+    def __init__(self, tree: Tree, max_bytes: int, *, now: Callable[[], float] = time.time) -> None:
+        self._tree = tree
+        self._files = tree.files
+        self._max_bytes = max_bytes
+        self._now = now
+        self._written = 0
+        self._lock = threading.Lock()
+
+    def written(self, size: int) -> None:
+        """Note an entry of ``size`` bytes that was stored just now, and evict if the bound is reached."""
+        with self._lock:
+            self._written += size + 2 * BLOCK
+            written = self._written
+        measured = self._measured()
+        if measured is None or written > self._max_bytes / SHARE_BETWEEN or measured + written > self._max_bytes:
+            self.sweep()
+
+    def make_room(self, size: int) -> bool:
+        """Evict after the file system was full: a tenth of the tier or twice ``size``; say whether anything went."""
+        return self.sweep(free=max(2 * size, 1)) > 0
+
+    def sweep(self, *, free: int = 0) -> int:
+        """Measure the tier and evict what is over the bound, at least ``free`` bytes; return the bytes evicted."""
+        with self._lock:
+            self._written = 0
+        try:
+            with self._tree.directory(make=True) as (top, trust):
+                lock = self._files.open_lock_file(SWEEP_LOCK, top, trust.file_mode)
+                try:
+                    if not self._mine(lock):
+                        return 0
+                    return self._sweep(free)
+                finally:
+                    self._files.close(lock)
+        except (OSError, UntrustedError):
+            return 0
+
+    def _mine(self, lock: int) -> bool:
+        try:
+            return self._files.lock(lock)
+        except OSError:
+            return True  # no locks here: two sweeps at once only do the same work twice
+
+    def _sweep(self, free: int) -> int:
+        items = sorted(self._items(), key=lambda item: item.used)
+        total = sum(item.size for item in items)
+        excess = 0
+        if total > self._max_bytes:
+            excess = total - int(self._max_bytes * LOW_WATER)
+        if free:
+            excess = max(excess, free, total // 10)
+        count = math.ceil(len(items) / 10) if self._short_of_inodes() else 0
+        evicted = gone = 0
+        for item in items:
+            if evicted >= excess and gone >= count:
+                break
+            if self._evict(item):
+                evicted += item.size
+                gone += 1
+        self._note(total - evicted)
+        return evicted
+
+    def _items(self) -> Iterator[_Item]:
+        """Walk over all entries, and remove what killed processes left behind."""
+        for project in self._children():
+            for kind in self._children(project):
+                for name in self._children(project, kind):
+                    if name == LOCKS or name.startswith(BAD):
+                        self._tidy(name, project, kind)
+                    else:
+                        yield from self._entries(project, kind, name)
+
+    def _entries(self, project: str, kind: str, prefix: str) -> Iterator[_Item]:
+        with suppress(OSError, UntrustedError), self._tree.directory(project, kind, prefix) as (parent, _):
+            for key in self._files.list(parent):
+                with suppress(OSError):
+                    used = self._files.status_of(key, parent).st_mtime
+                    if not key.startswith(TEMPORARY):
+                        yield _Item(used, self._size(key, parent), (project, kind, prefix, key))
+                    elif self._now() - used > DAY:
+                        self._tree.remove(key, parent)
+
+    def _size(self, name: str, parent: int) -> int:
+        descriptor = self._files.open_directory(name, parent)
+        try:
+            names = self._files.list(descriptor)
+            return sum(self._files.status_of(child, descriptor).st_size + BLOCK for child in names)
+        finally:
+            self._files.close(descriptor)
+
+    def _tidy(self, name: str, project: str, kind: str) -> None:
+        """Remove a damaged entry after a week, and locks and failures of processes that are gone after a day."""
+        with suppress(OSError, UntrustedError), self._tree.directory(project, kind) as (namespace, _):
+            if name.startswith(BAD):
+                if self._now() - self._files.status_of(name, namespace).st_ctime > 7 * DAY:
+                    self._tree.remove(name, namespace)
+                return
+            with self._tree.directory(project, kind, LOCKS) as (locks, trust):
+                for left in self._files.list(locks):
+                    if self._now() - self._files.status_of(left, locks).st_mtime > DAY:
+                        self._remove_unlocked(left, locks, trust.file_mode)
+
+    def _remove_unlocked(self, name: str, locks: int, mode: int) -> None:
+        descriptor = self._files.open_lock_file(name, locks, mode)
+        try:
+            if self._files.lock(descriptor):
+                self._files.unlink(name, locks)
+        finally:
+            self._files.close(descriptor)
+
+    def _evict(self, item: _Item) -> bool:
+        *above, key = item.names
+        try:
+            with self._tree.directory(*above) as (parent, _):
+                doomed = unique_name(TEMPORARY)
+                self._files.rename(key, doomed, parent)
+                self._tree.remove(doomed, parent)
+        except (OSError, UntrustedError):
+            return False
+        return True
+
+    def _children(self, *names: str) -> list[str]:
+        """Return the directories below a level; a level that cannot be read has none."""
+        found: list[str] = []
+        with suppress(OSError, UntrustedError), self._tree.directory(*names) as (descriptor, _):
+            for name in self._files.list(descriptor):
+                with suppress(OSError):
+                    if is_directory(self._files.status_of(name, descriptor)):
+                        found.append(name)
+        return found
+
+    def _short_of_inodes(self) -> bool:
+        with suppress(OSError, UntrustedError), self._tree.directory() as (top, _):
+            space = self._files.space(top)
+            return space.f_files > 0 and space.f_favail < space.f_files * FREE_INODES
+        return False
+
+    def _measured(self) -> int | None:
+        """Return the bytes that the last measurement found, or None."""
+        try:
+            with self._tree.directory() as (top, trust):
+                descriptor = self._files.open_file(USAGE, top)
+                try:
+                    trust.check(self._files.status(descriptor), f"{LAYOUT}/{USAGE}")
+                    return int(json.loads(self._files.read(descriptor, BLOCK))["bytes"])
+                finally:
+                    self._files.close(descriptor)
+        except (OSError, UntrustedError, ValueError, TypeError, KeyError):
+            return None
+
+    def _note(self, total: int) -> None:
+        with suppress(OSError, UntrustedError), self._tree.directory() as (top, trust):
+            temporary = unique_name(USAGE)
+            descriptor = self._files.create_file(temporary, top, trust.file_mode)
+            try:
+                self._files.write(descriptor, json.dumps({"bytes": total}).encode())
+            finally:
+                self._files.close(descriptor)
+            self._files.rename(temporary, USAGE, top)

@@ -1,0 +1,160 @@
+"""The node tier as a job may use it: whatever the file system does, it costs a hit and never the job."""
+
+from __future__ import annotations
+
+import errno
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from client.errors import ConfigurationError
+from client.node.eviction import Evictor
+from client.node.lock import KeyLocks, Turn
+from client.node.permissions import UntrustedError
+from client.node.tier import DamagedEntryError, NodeTier, Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from client.names import Kind
+    from client.node.files import Files
+    from client.settings import Settings
+    from client.warnings import Notices
+    from client.wire import Entry, Failure, Holder
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+
+
+class GuardedTier:
+    """`NodeTier`, `KeyLocks` and `Evictor` of one project, none of which can fail any more.
+
+    A tier that others can write is refused: one warning, and from then on there is none (`ConfigurationError` where
+    ``NEURON_CACHE_ON_ERROR=fail``). ``met`` is called with the kind of the program for each fault.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        settings: Settings,
+        notices: Notices,
+        *,
+        met: Callable[[Kind], None],
+        files: Files | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._tier = NodeTier(root, settings.project, shared=settings.node_shared, files=files, now=now)
+        self._locks = KeyLocks(self._tier.tree, settings.project, clock=clock, sleep=sleep, now=now)
+        self._evictor = Evictor(self._tier.tree, settings.node_max_bytes, now=now)
+        self._root = root
+        self._settings = settings
+        self._notices = notices
+        self._met = met
+        self._refused = False
+        self._made = False
+        self._writable = True
+
+    def get(self, kind: Kind, key: str) -> Stored | None:
+        """Return the verified entry, or None."""
+        if self._refused:
+            return None
+        try:
+            return self._tier.get(kind, key)
+        except DamagedEntryError as error:
+            self._met(kind)
+            self._notices.warn("damaged disk", f"a damaged entry in {self._root} was set aside: {error}")
+        except UntrustedError as error:
+            self._refuse(kind, error)
+        except OSError as error:
+            self._fault(kind, error, "read")
+        return None
+
+    def put(self, entry: Entry, neff: bytes) -> Stored | None:
+        """Store an entry; return the one that stands there instead, if another process was first."""
+        if self._refused or not self._writable:
+            return None
+        for last in (False, True):
+            try:
+                self._make_root()
+                if not self._tier.put(entry, neff):
+                    return self.get(entry.kind, entry.key)
+                self._evictor.written(len(neff))
+            except UntrustedError as error:
+                self._refuse(entry.kind, error)
+            except OSError as error:
+                if error.errno in _FULL and not last and self._evictor.make_room(len(neff)):
+                    continue
+                self._fault(entry.kind, error, "write")
+            break
+        return None
+
+    @contextmanager
+    def turn(
+        self, kind: Kind, key: str, holder: Holder, *, waiting: Callable[[Holder | None, float], None]
+    ) -> Iterator[Turn]:
+        """Wait for our turn to work on a key on this node; without a usable tier it is always our turn."""
+        if self._refused or not self._writable:
+            yield Turn(None)
+            return
+        try:
+            self._make_root()
+        except OSError as error:
+            self._fault(kind, error, "write")
+        with self._locks.hold(
+            kind,
+            key,
+            holder,
+            limit=self._settings.wait_limit,
+            arrived=lambda: self.get(kind, key) is not None,
+            waiting=waiting,
+        ) as turn:
+            yield turn
+
+    def leave_failure(self, kind: Kind, key: str, failure: Failure, host: str) -> None:
+        """Leave a failed compile to those who wait behind us."""
+        if self._refused or not self._writable:
+            return
+        try:
+            self._locks.leave_failure(kind, key, failure, host)
+        except UntrustedError as error:
+            self._refuse(kind, error)
+        except OSError as error:
+            self._fault(kind, error, "write")
+
+    def forget_failure(self, kind: Kind, key: str) -> None:
+        """Forget a failure that the last compile has overtaken."""
+        if not self._refused and self._writable:
+            self._locks.forget_failure(kind, key)
+
+    def remove(self, kind: Kind, key: str) -> None:
+        """Drop an entry that must not be used any more."""
+        try:
+            self._tier.remove(kind, key)
+        except UntrustedError as error:
+            self._refuse(kind, error)
+        except OSError as error:
+            self._fault(kind, error, "write")
+
+    def _make_root(self) -> None:
+        if not self._made:
+            self._tier.tree.make_root()
+            self._made = True
+
+    def _refuse(self, kind: Kind, error: UntrustedError) -> None:
+        self._refused = True
+        self._met(kind)
+        message = f"no node tier: {error}"
+        if self._settings.on_error == "fail":
+            raise ConfigurationError(message) from error
+        self._notices.warn("node tier refused", message)
+
+    def _fault(self, kind: Kind, error: OSError, verb: str) -> None:
+        self._met(kind)
+        if verb == "write" and error.errno in _READ_ONLY:
+            self._writable = False
+        self._notices.warn(
+            f"node tier {verb} {error.errno}", f"cannot {verb} in the node tier {self._root}: {error}; going on without"
+        )

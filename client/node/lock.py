@@ -1,0 +1,272 @@
+"""One process per key on a node: a kernel lock, and the failure that its owner leaves for those who waited behind it.
+
+::
+
+    <root>/v1/<project>/<kind>/locks/<key>.lock       the kernel's lock is on this file; its content says who holds it
+    <root>/v1/<project>/<kind>/locks/<key>.failed     how the last compile ended, if badly
+
+The kernel drops the lock when its owner dies, however it dies; a file that is left over locks nothing. The owner's
+compiler does not inherit the lock, and a forked child lets go of it at once. Where locks are not to be had (read-only
+tier, a file system without them, one where they lie) work goes on without: locks save work, they keep nothing correct.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from client.node.files import same_file
+from client.node.permissions import UntrustedError
+from client.node.tree import unique_name
+from client.wire import Failure, Holder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from client.names import Kind
+    from client.node.tree import Tree
+
+LOCKS = "locks"
+FIRST_POLL, LONGEST_POLL = 0.002, 0.25
+TELL_AFTER = 5.0
+"""Seconds of waiting after which a process says whom it waits for."""
+LOOK_EVERY = 1.0
+DIAGNOSIS_LIFE = 300.0
+FAILURE_LIFE = 600.0
+_MAX_FILE = 1 << 20
+
+_held: set[int] = set()
+"""Descriptors whose locks this process holds."""
+
+
+def _let_go_in_child() -> None:
+    """Close inherited descriptors: a child that outlives its parent must not keep the parent's locks."""
+    while _held:
+        with suppress(OSError):
+            os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftFailure:
+    """A failure beside the lock: ``identity`` differs for each one, ``age`` is in seconds."""
+
+    failure: Failure
+    host: str
+    identity: str
+    age: float
+
+
+class Turn:
+    """What `KeyLocks.hold` gives: whether the lock is ours, and what happened while we waited for it.
+
+    ``seconds`` is 0.0 if nobody held the lock. ``failure`` is one that was left while we waited, or a diagnosis that
+    still lives.
+    """
+
+    __slots__ = ("descriptor", "failure", "locked", "pid", "seconds")
+
+    def __init__(self, descriptor: int | None) -> None:
+        self.descriptor = descriptor
+        self.pid = os.getpid()
+        self.locked = False
+        self.seconds = 0.0
+        self.failure: LeftFailure | None = None
+
+    def takes(self, left: LeftFailure | None, before: LeftFailure | None) -> bool:
+        """Return whether a failure that lies there now, and ``before`` did when we came, concerns us."""
+        if left is None:
+            return False
+        left_meanwhile = before is None or before.identity != left.identity
+        lives = left.failure.failure_class == "diagnosis" and left.age <= DIAGNOSIS_LIFE
+        return lives or (self.seconds > 0 and left_meanwhile)
+
+
+class KeyLocks:
+    """The locks of one project in a node tier. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        project: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._tree = tree
+        self._files = tree.files
+        self._project = project
+        self._clock = clock
+        self._sleep = sleep
+        self._now = now
+
+    @contextmanager
+    def hold(
+        self,
+        kind: Kind,
+        key: str,
+        holder: Holder,
+        *,
+        limit: float,
+        arrived: Callable[[], bool],
+        waiting: Callable[[Holder | None, float], None],
+    ) -> Iterator[Turn]:
+        """Take the lock of a key, wait for it up to ``limit`` seconds, and give it back at the end.
+
+        Waiting also ends when ``arrived`` says that the entry is there (asked once a second), or when locks turn out
+        not to work. ``waiting`` is called once, with the owner if that is known and the seconds waited so far.
+        """
+        turn = Turn(self._open(kind, key))
+        try:
+            before = self.failure(kind, key)
+            self._acquire(turn, kind, key, limit=limit, arrived=arrived, waiting=waiting)
+            after = self.failure(kind, key)
+            turn.failure = after if turn.takes(after, before) else None
+            if turn.locked:
+                self._describe(turn, holder)
+            yield turn
+        finally:
+            self._give_back(turn, kind, key)
+
+    def failure(self, kind: Kind, key: str) -> LeftFailure | None:
+        """Return the failure that lies beside the lock and is not too old to matter, or None."""
+        try:
+            with self._tree.directory(self._project, kind, LOCKS) as (directory, trust):
+                descriptor = self._files.open_file(f"{key}.failed", directory)
+                try:
+                    trust.check(self._files.status(descriptor), f"{key}.failed")
+                    raw = json.loads(self._files.read(descriptor, _MAX_FILE))
+                finally:
+                    self._files.close(descriptor)
+            age = self._now() - float(raw["time"])
+            left = LeftFailure(Failure.from_json(raw["failure"]), str(raw["host"]), str(raw["identity"]), age)
+        except (OSError, UntrustedError, ValueError, TypeError, KeyError):
+            return None
+        return left if 0 <= age <= FAILURE_LIFE else None
+
+    def leave_failure(self, kind: Kind, key: str, failure: Failure, host: str) -> None:
+        """Leave a failure for those who wait behind the lock; raises `OSError` and `UntrustedError`."""
+        value = {"failure": failure.to_json(), "host": host, "identity": unique_name(""), "time": self._now()}
+        temporary = unique_name(f"{key}.failed-")
+        with self._tree.directory(self._project, kind, LOCKS, make=True) as (directory, trust):
+            try:
+                descriptor = self._files.create_file(temporary, directory, trust.file_mode)
+                try:
+                    self._files.write(descriptor, json.dumps(value).encode())
+                finally:
+                    self._files.close(descriptor)
+                self._files.rename(temporary, f"{key}.failed", directory)
+            except BaseException:
+                with suppress(OSError):
+                    self._files.unlink(temporary, directory)
+                raise
+
+    def forget_failure(self, kind: Kind, key: str) -> None:
+        """Remove what was left beside the lock, after a compile that went well or on demand."""
+        with suppress(OSError), self._tree.directory(self._project, kind, LOCKS) as (directory, _):
+            self._files.unlink(f"{key}.failed", directory)
+
+    def _open(self, kind: Kind, key: str) -> int | None:
+        try:
+            with self._tree.directory(self._project, kind, LOCKS, make=True) as (directory, trust):
+                descriptor = self._files.open_lock_file(f"{key}.lock", directory, trust.file_mode)
+                try:
+                    trust.check(self._files.status(descriptor), f"{key}.lock")
+                    if trust.group is not None:
+                        with suppress(PermissionError):  # made by another member, who has set it
+                            self._files.set_mode(descriptor, trust.file_mode)
+                except BaseException:
+                    self._files.close(descriptor)
+                    raise
+                return descriptor
+        except (OSError, UntrustedError):
+            return None
+
+    def _acquire(
+        self,
+        turn: Turn,
+        kind: Kind,
+        key: str,
+        *,
+        limit: float,
+        arrived: Callable[[], bool],
+        waiting: Callable[[Holder | None, float], None],
+    ) -> None:
+        """Poll until the lock is ours, or waiting for it makes no sense any more."""
+        start = looked = self._clock()
+        told, pause = False, FIRST_POLL
+        while not self._try(turn, kind, key):
+            self._sleep(pause)
+            pause = min(pause * 1.5, LONGEST_POLL)
+            time_now = self._clock()
+            turn.seconds = max(time_now - start, FIRST_POLL)
+            if turn.seconds >= limit:
+                return
+            if not told and turn.seconds >= TELL_AFTER:
+                told = True
+                waiting(self._owner(turn), turn.seconds)
+            if time_now - looked >= LOOK_EVERY:
+                looked = time_now
+                if arrived():
+                    return
+
+    def _try(self, turn: Turn, kind: Kind, key: str) -> bool:
+        """Try once, and return whether trying is over: the lock is ours, or there are no locks here."""
+        while turn.descriptor is not None:
+            try:
+                if not self._files.lock(turn.descriptor):
+                    return False
+                if self._is_current(turn.descriptor, kind, key):
+                    turn.locked = True
+                    _held.add(turn.descriptor)
+                    return True
+            except OSError:
+                return True
+            # the owner before us removed the file: lock the one that stands there now
+            stale, turn.descriptor = turn.descriptor, None
+            self._close(stale)
+            turn.descriptor = self._open(kind, key)
+        return True
+
+    def _is_current(self, descriptor: int, kind: Kind, key: str) -> bool:
+        try:
+            with self._tree.directory(self._project, kind, LOCKS) as (directory, _):
+                return same_file(self._files.status(descriptor), self._files.status_of(f"{key}.lock", directory))
+        except (FileNotFoundError, UntrustedError):
+            return False
+
+    def _describe(self, turn: Turn, holder: Holder) -> None:
+        with suppress(OSError):
+            if turn.descriptor is not None:
+                self._files.overwrite(turn.descriptor, json.dumps(holder.to_json()).encode())
+
+    def _owner(self, turn: Turn) -> Holder | None:
+        try:
+            if turn.descriptor is not None:
+                return Holder.from_json(json.loads(self._files.read(turn.descriptor, _MAX_FILE)))
+        except (OSError, ValueError):
+            pass  # the owner has not written its name yet
+        return None
+
+    def _give_back(self, turn: Turn, kind: Kind, key: str) -> None:
+        """Close the descriptor; the owner first removes the file, so that no lock files pile up."""
+        if turn.descriptor is None or turn.pid != os.getpid():
+            return  # a forked child has let go already
+        if turn.locked:
+            with suppress(OSError, UntrustedError), self._tree.directory(self._project, kind, LOCKS) as (directory, _):
+                self._files.unlink(f"{key}.lock", directory)
+            with suppress(OSError):
+                self._files.unlock(turn.descriptor)
+            _held.discard(turn.descriptor)
+        self._close(turn.descriptor)
+
+    def _close(self, descriptor: int) -> None:
+        with suppress(OSError):
+            self._files.close(descriptor)

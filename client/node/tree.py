@@ -1,0 +1,130 @@
+"""The directories of the node tier: opened level by level, each one checked, made where it is missing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from client.node.files import ABSENT, Files, is_directory
+from client.node.permissions import Trust, UntrustedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LAYOUT = "v1"
+
+
+class Tree:
+    """``<root>/v1/…`` as opened, trusted directories. Holds no descriptor between calls: safe across threads and forks.
+
+    Methods raise `OSError` as the file system does, and `UntrustedError` for what others could have written.
+    """
+
+    def __init__(self, root: Path, *, shared: bool, files: Files) -> None:
+        self.root = root
+        self.files = files
+        self._shared = shared
+
+    def make_root(self) -> None:
+        """Create the tier's own directory, and its parents by the process's umask, if it is not there."""
+        mode = 0o2770 if self._shared else 0o700
+        try:
+            self.root.parent.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(mode=mode)
+        except FileExistsError:
+            return
+        if self._shared:
+            # mkdir takes neither the set-group-id bit nor what the umask forbids
+            self.root.chmod(mode)
+
+    @contextmanager
+    def directory(self, *names: str, make: bool = False) -> Iterator[tuple[int, Trust]]:
+        """Open ``<root>/v1/<names…>`` and give its descriptor; with ``make``, missing levels are created."""
+        files = self.files
+        descriptor = self._open_root()
+        try:
+            trust = Trust.of_tier(files.status(descriptor), shared=self._shared, path=str(self.root))
+            shown = str(self.root)
+            for name in (LAYOUT, *names):
+                shown = f"{shown}/{name}"
+                below = self._open_level(name, descriptor, shown, trust, make=make)
+                files.close(descriptor)
+                descriptor = below
+            yield descriptor, trust
+        finally:
+            files.close(descriptor)
+
+    def _open_root(self) -> int:
+        try:
+            return self.files.open_directory(self.root)
+        except OSError as error:
+            raise _explained(error, str(self.root)) from error
+
+    def _open_level(self, name: str, parent: int, shown: str, trust: Trust, *, make: bool) -> int:
+        try:
+            descriptor = self.files.open_directory(name, parent)
+        except OSError as error:
+            if not make or error.errno not in ABSENT:
+                raise _explained(error, shown) from error
+            self._make_level(name, parent, trust)
+            descriptor = self.files.open_directory(name, parent)
+        try:
+            trust.check(self.files.status(descriptor), shown)
+        except BaseException:
+            self.files.close(descriptor)
+            raise
+        return descriptor
+
+    def _make_level(self, name: str, parent: int, trust: Trust) -> None:
+        try:
+            self.files.make_directory(name, parent, trust.directory_mode)
+        except FileExistsError:
+            return  # another process was first
+        if trust.group is not None:
+            descriptor = self.files.open_directory(name, parent)
+            try:
+                self.files.set_mode(descriptor, trust.directory_mode)
+            finally:
+                self.files.close(descriptor)
+
+    def remove(self, name: str, parent: int) -> int:
+        """Remove a file, or a directory with the files in it, as far as it goes; return the bytes that were freed."""
+        files = self.files
+        try:
+            status = files.status_of(name, parent)
+            if not is_directory(status):
+                files.unlink(name, parent)
+                return status.st_size
+            descriptor = files.open_directory(name, parent)
+        except OSError:
+            return 0
+        freed = 0
+        try:
+            for child in files.list(descriptor):
+                with suppress(OSError):
+                    size = files.status_of(child, descriptor).st_size
+                    files.unlink(child, descriptor)
+                    freed += size
+        except OSError:
+            pass  # what cannot be listed now is left to the next sweep
+        finally:
+            files.close(descriptor)
+        with suppress(OSError):  # NFS: busy while another client reads; the next sweep takes the empty directory
+            files.remove_directory(name, parent)
+        return freed
+
+
+def unique_name(prefix: str) -> str:
+    """Return a name that no other process makes: ``prefix``, process id, random digits."""
+    return f"{prefix}{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def _explained(error: OSError, shown: str) -> Exception:
+    """Return the exception to raise for a directory that cannot be opened."""
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return UntrustedError(f"{shown} is a symbolic link or no directory; name the real directory")
+    return OSError(error.errno, error.strerror, shown)

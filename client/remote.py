@@ -1,0 +1,231 @@
+"""The shared cache as a job may use it: requests that can fail, stall or lie, and never hurt.
+
+Every request goes through a breaker of its direction. A `TransportError` becomes `UNAVAILABLE` and one warning per
+cause, unless ``NEURON_CACHE_ON_ERROR=fail`` asks for the exception. The time lost to requests that failed is added up:
+beyond `LOST_LIMIT` seconds both directions rest until a request in the background was answered. With the transports'
+deadlines (2 s to connect, 5 s to the first byte) a server that is gone, deaf or wrong costs a job about 12 s at most.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+
+from client.breaker import Breaker
+from client.errors import Denied, LeaseLost, Refused, TransportError, Unreachable
+from client.transports.base import Damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from client.names import Kind
+    from client.transports.base import Fetched, Published, Transport, Verdict
+    from client.warnings import Notices
+    from client.wire import Entry, Failure, Granted, Holder, LeaseAnswer
+
+T = TypeVar("T")
+Direction: TypeAlias = Literal["read", "write"]
+
+LOST_LIMIT = 5.5
+"""Seconds: one request that runs into its deadlines may be followed by another, two may not."""
+PUBLISH_LIMIT = 30.0
+"""Seconds that a job waits for its own upload."""
+_TOO_MANY_REQUESTS = 429
+_SERVER_ERROR = 500
+
+
+class Availability(Enum):
+    """What stands in place of an answer."""
+
+    UNAVAILABLE = "unavailable"
+
+
+Unavailable: TypeAlias = Literal[Availability.UNAVAILABLE]
+UNAVAILABLE: Final = Availability.UNAVAILABLE
+
+
+class Remote:
+    """One transport behind its breakers. Safe to use from several threads; not across a fork.
+
+    ``met`` is called with the kind of the program for each fault. `answered` says whether any request of this process
+    has had an answer: only then is it worth while to wait for one.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        notices: Notices,
+        *,
+        met: Callable[[Kind], None],
+        strict: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.transport = transport
+        self.answered = False
+        self._notices = notices
+        self._met = met
+        self._strict = strict
+        self._clock = clock
+        self._breakers: dict[Direction, Breaker] = {"read": Breaker(clock), "write": Breaker(clock)}
+        self._lock = threading.Lock()
+        self._lost = 0.0
+
+    def fetch(self, kind: Kind, key: str) -> Fetched | Unavailable | None:
+        """Return the program, None if there is none; raises `Damaged`."""
+        return self._ask("read", kind, key, lambda: self.transport.fetch(kind, key))
+
+    def suspect(self, kind: Kind, key: str, sha256: str) -> Verdict | Unavailable:
+        """Have a damaged output verified where it is stored."""
+        return self._ask("read", kind, key, lambda: self.transport.suspect(kind, key, sha256))
+
+    def acquire(  # the arguments are those of the wire
+        self,
+        kind: Kind,
+        key: str,
+        holder: Holder,
+        *,
+        wait_seconds: float,
+        seen_generation: int | None,
+        retry_failed: bool,
+        may_publish: bool,
+    ) -> LeaseAnswer | Unavailable:
+        """Ask for the right to compile; waits only if this process has had an answer before."""
+        patience = wait_seconds if self.answered else 0.0
+        return self._ask(
+            "write",
+            kind,
+            key,
+            lambda: self.transport.acquire(
+                kind,
+                key,
+                holder,
+                wait_seconds=patience,
+                retry_failed=retry_failed,
+                seen_generation=seen_generation,
+                may_publish=may_publish,
+            ),
+            patience=patience,
+        )
+
+    def publish(self, entry: Entry, outputs: Mapping[str, bytes], lease: Granted | None) -> Published | Unavailable:
+        """Store an entry; after `PUBLISH_LIMIT` the job goes on, and the upload ends in the background if it can."""
+        return self._ask(
+            "write", entry.kind, entry.key, lambda: _bounded(lambda: self.transport.publish(entry, outputs, lease))
+        )
+
+    def release(self, kind: Kind, key: str, lease: Granted, failure: Failure | None) -> None:
+        """Give a lease back, if that can be done."""
+        self._ask("write", kind, key, lambda: self.transport.release(kind, key, lease, failure))
+
+    def close(self) -> None:
+        """Drop connections."""
+        try:
+            self.transport.close()
+        except (TransportError, OSError) as error:
+            self._notices.warn("close", f"closing {self.transport.address}: {error}")
+
+    def _ask(
+        self, direction: Direction, kind: Kind, key: str, request: Callable[[], T], *, patience: float = 0.0
+    ) -> T | Unavailable:
+        breaker = self._breakers[direction]
+        if not self._strict and not breaker.allows():
+            if breaker.due():
+                self._ask_in_background(breaker, kind, key)
+            return UNAVAILABLE
+        start = self._clock()
+        try:
+            answer = request()
+        except Damaged:
+            # an answer, though a bad one: the caller knows what to do with it
+            self.answered = True
+            self._lose(self._clock() - start)
+            self._met(kind)
+            raise
+        except Exception as error:  # a fault of a transport, of whatever sort, must not reach the job
+            self._met(kind)
+            self._judge(direction, error)
+            self._lose(self._clock() - start - patience)
+            if self._strict:
+                raise error if isinstance(error, TransportError) else Unreachable(repr(error)) from error
+            return UNAVAILABLE
+        self.answered = True
+        breaker.succeeded()
+        return answer
+
+    def _judge(self, direction: Direction, error: Exception) -> None:
+        """Draw the consequences of a request that failed, and warn once of its cause."""
+        address, breaker = self.transport.address, self._breakers[direction]
+        match error:
+            case Denied():
+                breaker.stop()
+                if direction == "read":
+                    # who may not read cannot use what others publish, and would say so a second time
+                    self._breakers["write"].stop()
+                self._notices.warn(f"denied {direction}", f"{address} denies us to {direction}: {error}; going without")
+            case LeaseLost():
+                self.answered = True
+            case Refused(status=status) if status < _SERVER_ERROR and status != _TOO_MANY_REQUESTS:
+                self.answered = True
+                breaker.succeeded()
+                self._notices.warn(f"refused {status} {error.name}", f"{address} refused a request: {error}")
+            case Refused(status=status):
+                self.answered = True
+                breaker.failed()
+                self._notices.warn(f"refused {status}", f"{address} cannot serve us now: {error}; going without")
+            case TransportError():
+                breaker.failed()
+                self._notices.warn("unreachable", f"{address} cannot be used: {error}; going on without it")
+            case _:
+                breaker.failed()
+                self._notices.warn(
+                    f"fault {type(error).__name__}", f"the request to {address} broke: {error!r}; going on without it"
+                )
+
+    def _lose(self, seconds: float) -> None:
+        with self._lock:
+            self._lost += max(seconds, 0.0)
+            spent = self._lost > LOST_LIMIT
+        if spent:
+            for breaker in self._breakers.values():
+                breaker.trip()
+
+    def _ask_in_background(self, breaker: Breaker, kind: Kind, key: str) -> None:
+        """Find out whether the server is back, with a request that costs it little."""
+
+        def ask() -> None:
+            try:
+                self.transport.entry(kind, key)
+            except Denied:
+                breaker.stop()
+            except Exception:  # noqa: BLE001 - whatever it is, the server is not back
+                breaker.failed()
+            else:
+                with self._lock:
+                    self._lost = 0.0
+                self.answered = True
+                breaker.succeeded()
+
+        threading.Thread(target=ask, name="neff-cache probe", daemon=True).start()
+
+
+def _bounded(function: Callable[[], T], limit: float = PUBLISH_LIMIT) -> T:
+    """Return ``function()`` if it ends within ``limit`` seconds; else raise `Unreachable` and let it run on alone."""
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(function())
+        except BaseException as error:  # noqa: BLE001 - handed over to the thread that waits
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="neff-cache upload", daemon=True)
+    thread.start()
+    thread.join(limit)
+    if thread.is_alive():
+        raise Unreachable(f"the upload has not ended within {limit:g} s")
+    if failed:
+        raise failed[0]
+    return done[0]

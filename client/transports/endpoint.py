@@ -1,0 +1,142 @@
+"""Where an HTTP server is and how to get there: origin, base path, proxy, TLS. All of it comes from settings."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import proxy_bypass_environment
+
+from client.errors import ConfigurationError
+from client.token import is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from urllib.parse import SplitResult
+
+CA_FILE_VARIABLE = "NEURON_CACHE_CA_FILE"
+CLIENT_CERT_VARIABLE = "NEURON_CACHE_CLIENT_CERT"
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Scheme, host (IPv6 without brackets) and port: what a token must never leave."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.scheme == "https"
+
+    @property
+    def authority(self) -> str:
+        """Host, in brackets if it is IPv6, and the port if it is not the scheme's own."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        """Return ``scheme://host[:port]``."""
+        return f"{self.scheme}://{self.authority}"
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A forward proxy, spoken to in plain HTTP. ``authorization`` is the value of Proxy-Authorization."""
+
+    origin: Origin
+    authorization: str | None
+
+
+def parse_origin(url: str) -> tuple[Origin, SplitResult]:
+    """Return the origin of an ``http(s)`` URL and its parts; raises ValueError with half a sentence."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"it is no URL ({error})") from None
+    if parts.scheme not in _PORTS:
+        raise ValueError("its scheme is neither http nor https")
+    if not host or not host.isascii() or any(char.isspace() for char in host):
+        raise ValueError("it names no host")
+    return Origin(parts.scheme, host, _PORTS[parts.scheme] if port is None else port), parts
+
+
+def parse_server(url: str) -> tuple[Origin, str]:
+    """Return origin and base path ("" or ``/base``) of a cache server; raises `ConfigurationError`."""
+    try:
+        origin, parts = parse_origin(url)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"the cache's address cannot be followed: {error}; expected http(s)://host[:port][/base]"
+        ) from None
+    if parts.username is not None or parts.password is not None:
+        raise ConfigurationError(
+            f"the cache's address {origin} holds a user or password: put the token in NEURON_CACHE_TOKEN instead"
+        )
+    if parts.query or parts.fragment:
+        raise ConfigurationError(f"the cache's address {origin} goes on after its path: remove what follows ? or #")
+    return origin, quote(unquote(parts.path.rstrip("/")))
+
+
+def proxy_for(origin: Origin, environ: Mapping[str, str]) -> Proxy | None:
+    """Return the proxy that ``http_proxy``, ``https_proxy``, ``all_proxy`` and ``no_proxy`` name for ``origin``.
+
+    Lower case comes before upper case. This machine itself is never asked for through a proxy, whose own loopback
+    address is another machine. Raises `ConfigurationError` for a proxy that is not ``http://``.
+    """
+    if is_loopback(origin.host):
+        return None
+    # HTTP_PROXY in upper case can be set by a request's header inside a CGI script (CVE-2016-5385)
+    cgi = "REQUEST_METHOD" in environ and origin.scheme == "http"
+    names = (f"{origin.scheme}_proxy", *(() if cgi else (f"{origin.scheme}_proxy".upper(),)), "all_proxy", "ALL_PROXY")
+    name = next((name for name in names if environ.get(name)), None)
+    bypass = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    if name is None or proxy_bypass_environment(f"{origin.host}:{origin.port}", {"no": bypass}):
+        return None
+    url = environ[name]
+    try:
+        proxy, parts = parse_origin(url if "://" in url else f"http://{url}")
+        if proxy.is_tls:
+            raise ValueError("its scheme is https")  # noqa: TRY301 - joins the other reasons below
+    except ValueError as error:
+        raise ConfigurationError(
+            f"the proxy in {name} cannot be used: {error}; expected http://host:port, "
+            f"or add {origin.host} to no_proxy to go without"
+        ) from None
+    if parts.username is None:
+        return Proxy(proxy, None)
+    secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+    return Proxy(proxy, f"Basic {base64.b64encode(secret).decode()}")
+
+
+def tls_context(environ: Mapping[str, str], *, own: bool) -> ssl.SSLContext:
+    """Return the TLS settings: the system's certificates (or ``SSL_CERT_FILE``), and those of `CA_FILE_VARIABLE`.
+
+    The client certificate of `CLIENT_CERT_VARIABLE`, one PEM file with certificate and key, is only for the cache's
+    ``own`` origin. Raises `ConfigurationError` for a file that cannot be used.
+    """
+    context = ssl.create_default_context()
+    authorities = environ.get(CA_FILE_VARIABLE)
+    if authorities:
+        try:
+            context.load_verify_locations(cafile=authorities)
+        except OSError as error:
+            raise ConfigurationError(f"{CA_FILE_VARIABLE}={authorities} cannot be used: {error}") from error
+    certificate = environ.get(CLIENT_CERT_VARIABLE)
+    if certificate and own:
+        try:
+            # The password: OpenSSL would otherwise stop the job and ask for one at the terminal.
+            context.load_cert_chain(certificate, password=lambda: b"")
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(
+                f"{CLIENT_CERT_VARIABLE}={certificate} cannot be used ({error}): expected a PEM file that holds the "
+                "certificate and its key, not encrypted"
+            ) from error
+    return context

@@ -1,0 +1,126 @@
+"""What ``import torch`` calls, through the entry point group ``torch.backends``, to register device ``neuron``.
+
+torch re-raises whatever comes out of here, so that a mistake would break ``import torch`` itself for everybody who has
+this package installed. Hence: only the standard library until the checks pass, nothing is built, torch's compiler is
+never imported (torch is only half imported when this runs), and every exception becomes one warning.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+from neuron_backend.device import build
+
+DISTRIBUTION = "neff-cache"
+_PACKAGES = Path(__file__).resolve().parent.parent
+
+
+@dataclass(slots=True)
+class State:
+    """The outcome of `autoload`: whether the device is there, and why (not), as a clause that ends a sentence.
+
+    ``tell`` says that the user, once he asks for this package by name, should hear the reason.
+    """
+
+    registered: bool = False
+    reason: str = "torch has not been imported"
+    tell: bool = False
+    ran: bool = False
+
+
+state = State()
+
+
+def autoload() -> None:
+    """Register device ``neuron`` with the torch that is being imported, or leave the reason in `state`. Never raises.
+
+    Does nothing where jaxlib or the built library is missing, where the vendor's package is installed (the device is
+    its own then), where another extension holds torch's slot, and where another module shadows our package ``client``.
+    """
+    state.ran = True
+    state.registered = False
+    try:
+        vendor = vendor_package()
+        if vendor is not None:
+            state.reason, state.tell = f"{vendor} is installed, and the device is its own", False
+        elif (obstacle := _obstacle()) is not None:
+            state.reason, state.tell = obstacle, True
+        else:
+            _register()
+            state.registered, state.reason, state.tell = True, "device neuron is registered", False
+    except Exception as error:  # noqa: BLE001 - whatever it is, `import torch` must go on
+        state.reason, state.tell = f"its registration failed: {type(error).__name__}: {error}", False
+        say(f"neff-cache: there is no device neuron, {state.reason}")
+    package = sys.modules.get("neuron_backend")
+    if package is not None:
+        package.__dict__["_after_autoload"]()
+
+
+def vendor_package() -> str | None:
+    """Return the name of an installed distribution, other than ours, that declares itself the owner of ``neuron``."""
+    for entry in importlib.metadata.entry_points(group="torch.backends"):
+        if entry.name == "torch_neuronx":
+            return _distribution(entry) or "torch-neuronx"
+    for entry in importlib.metadata.entry_points(group="torch_dynamo_backends", name="neuron"):
+        owner = _distribution(entry)
+        if owner is not None and owner != DISTRIBUTION:
+            return owner
+    return None
+
+
+def shadowing_client() -> str | None:
+    """Return the file that ``import client`` finds instead of our own package, or None."""
+    try:
+        spec = importlib.util.find_spec("client")
+    except (ImportError, ValueError):
+        spec = None
+    ours = _PACKAGES / "client" / "__init__.py"
+    if spec is not None and spec.origin is not None and Path(spec.origin).resolve() == ours:
+        return None
+    if spec is None:
+        return "nothing" if not ours.is_file() else None
+    return spec.origin or next(iter(spec.submodule_search_locations or ()), "a module without a file")
+
+
+def say(sentence: str) -> None:
+    """Warn once; where warnings are errors, write to standard error instead of raising."""
+    try:
+        warnings.warn(sentence, RuntimeWarning, stacklevel=3)
+    except RuntimeWarning:
+        sys.stderr.write(f"{sentence}\n")
+
+
+def _distribution(entry: importlib.metadata.EntryPoint) -> str | None:
+    return None if entry.dist is None else entry.dist.name.lower().replace("_", "-").replace(".", "-")
+
+
+def _obstacle() -> str | None:
+    """Return why the device cannot be registered, or None. Reads metadata and files only."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return "torch has not been imported"
+    if importlib.util.find_spec("jaxlib") is None:
+        return "jaxlib is not installed: run `pip install 'neff-cache[torch]'`"
+    if build.library_path() is None:
+        return f"its library is not built for torch {build.torch_version()}: run `{build.COMMAND}`"
+    shadow = shadowing_client()
+    if shadow is not None:
+        return f"`import client` finds {shadow} and not neff-cache's own package: rename that file, or start Python with -P"
+    holder = torch._C._get_privateuse1_backend_name()
+    if holder != "privateuseone":
+        return f"another extension, {holder!r}, holds the one slot that torch has for devices"
+    return None
+
+
+def _register() -> None:
+    from neuron_backend.device.register import register  # noqa: PLC0415 - imports torch: only once the checks passed
+
+    library = build.library_path()
+    if library is None:
+        raise FileNotFoundError("the device library was removed while it was being loaded")
+    register(library)

@@ -1,0 +1,42 @@
+"""Register the device with torch: library, name, module ``torch.neuron``, and the kernels of the eager path.
+
+Runs inside ``import torch``: it must stay light, and must not touch parts of torch that are imported later.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import torch
+
+from client.errors import ConfigurationError
+from neuron_backend.device import module
+from neuron_backend.eager import kernels
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEVICE = "neuron"
+DEVICES = "NEURON_BACKEND_DEVICES"
+MAX_DEVICES = 64
+
+
+def register(library: Path) -> None:
+    """Load ``library`` and make ``device="neuron"`` known to torch; once per process.
+
+    Raises `ConfigurationError` if ``NEURON_BACKEND_DEVICES`` means nothing, OSError if the library cannot be loaded.
+    """
+    _check_devices(os.environ.get(DEVICES, "1"))
+    torch.ops.load_library(str(library))
+    torch.utils.rename_privateuse1_backend(DEVICE)
+    torch._register_device_module(DEVICE, module)
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    kernels.register()
+
+
+def _check_devices(text: str) -> None:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_DEVICES):
+        raise ConfigurationError(
+            f"{DEVICES}={text!r} is no number of devices: expected 1 to {MAX_DEVICES}, or leave it unset for 1"
+        )

@@ -1,0 +1,79 @@
+"""From a Python function to a functional ATen graph, and the tidying that every graph gets before it is lowered."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from neuron_backend.lowering.decompositions import decompositions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.fx import GraphModule
+
+# make_fx keeps the current tracer in a module-level variable and patches torch.nn.Module.__call__ while it runs, so
+# two threads that trace at once would write into each other's graph. Reentrant, as a traced function may trace.
+_tracing = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Which outputs of a graph are tensors: their ``positions`` among the ``count`` that there were before `trim`."""
+
+    positions: tuple[int, ...]
+    count: int
+
+
+def trace(function: Callable[..., Sequence[torch.Tensor | None]], examples: Sequence[torch.Tensor]) -> GraphModule:
+    """Trace ``function(*tensors)``, which returns a flat list of tensors and None, without running it on data.
+
+    It sees fake CPU tensors of the sizes and dtypes of ``examples``, contiguous whatever their strides. In-place
+    operators come out functional, what they write is seen in the results only, composite ones decomposed. A graph that depends on values raises what PyTorch
+    raises for it.
+    """
+    with _tracing, torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+        inputs = [torch.empty(example.shape, dtype=example.dtype, device="cpu") for example in examples]
+
+        def on_copies(*tensors: torch.Tensor) -> Sequence[torch.Tensor | None]:
+            # A write to an input itself would stay in the graph as a copy_ at its end.
+            return function(*(tensor.clone() for tensor in tensors))
+
+        # "real" takes the inputs as they are: they are fake already, and "fake" would import all of Dynamo.
+        tracer: Any = make_fx(functionalize(on_copies), decomposition_table=decompositions(), tracing_mode="real")
+        graph: GraphModule = tracer(*inputs)
+        return graph
+
+
+def trim(graph: GraphModule) -> Results:
+    """Drop outputs that are None, dead code and ``device=`` arguments, in place; say which outputs stay."""
+    output = graph.graph.output_node()
+    flat = output.args[0] if isinstance(output.args[0], (tuple, list)) else (output.args[0],)
+    kept = tuple(position for position, result in enumerate(flat) if result is not None)
+    output.args = (tuple(flat[position] for position in kept),)
+    graph.graph.eliminate_dead_code()
+    for node in graph.graph.nodes:
+        if node.op == "call_function" and "device" in node.kwargs:
+            node.kwargs = {name: value for name, value in node.kwargs.items() if name != "device"}
+    graph.recompile()
+    return Results(kept, len(flat))
+
+
+def used_inputs(graph: GraphModule) -> tuple[int, ...]:
+    """Remove placeholders that nothing reads, in place; return the positions, before that, of those that stay.
+
+    Apart from `trim`, because a caller that may not change a graph's calling convention must not ask for it.
+    """
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    used = tuple(position for position, node in enumerate(placeholders) if node.users)
+    for node in placeholders:
+        if not node.users:
+            graph.graph.erase_node(node)
+    graph.recompile()
+    return used

@@ -1,0 +1,77 @@
+"""Comparisons, logic and selection."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from neuron_backend.lowering.promotion import common_dtype, pointwise
+from neuron_backend.lowering.registry import lowers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neuron_backend.lowering.array import Array, Operand
+    from neuron_backend.lowering.builder import Call
+
+
+def _comparison(direction: str) -> Callable[..., Array]:
+    def compare(call: Call, left: Operand, right: Operand) -> Array:
+        dtype = common_dtype(left, right)
+        return pointwise(call, lambda a, b: a.compare(direction, b), left, right, dtype=dtype)
+
+    return compare
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    _packet, _prim = getattr(aten, _name), getattr(prims, _name)
+    lowers(*overloads(_packet, "Tensor", "Scalar"), _prim.default)(_comparison(_name.upper()))
+
+
+def _logical(function: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda call, *operands: pointwise(call, function, *operands, dtype=torch.bool)
+
+
+lowers("aten.logical_and.default")(_logical(lambda a, b: a & b))
+lowers("aten.logical_or.default")(_logical(lambda a, b: a | b))
+lowers("aten.logical_xor.default")(_logical(lambda a, b: a ^ b))
+lowers("aten.logical_not.default")(_logical(lambda a: ~a))
+
+
+@lowers("aten.isnan.default")
+def _is_nan(_call: Call, x: Array) -> Array:
+    return x.is_nan()
+
+
+@lowers("aten.isinf.default")
+def _is_infinite(call: Call, x: Array) -> Array:
+    if not x.is_float:
+        return call.builder.constant(0, torch.bool, x.shape)
+    return x.apply("abs").equals(math.inf)
+
+
+@lowers("prims.isfinite.default")
+def _is_finite(call: Call, x: Array) -> Array:
+    if not x.is_float:
+        return call.builder.constant(1, torch.bool, x.shape)
+    return x.apply("abs") < math.inf
+
+
+@lowers("aten.isposinf.default")
+def _is_positive_infinity(call: Call, x: Array) -> Array:
+    return x.equals(math.inf) if x.is_float else call.builder.constant(0, torch.bool, x.shape)
+
+
+@lowers("aten.isneginf.default")
+def _is_negative_infinity(call: Call, x: Array) -> Array:
+    return x.equals(-math.inf) if x.is_float else call.builder.constant(0, torch.bool, x.shape)
+
+
+@lowers("aten.where.self", "prims.where.default")
+def _where(call: Call, condition: Array, chosen: Operand, otherwise: Operand) -> Array:
+    out, builder = call.out, call.builder
+    mask = builder.operand(condition, torch.bool, out.shape)
+    then, other = (builder.operand(each, out.dtype, out.shape) for each in (chosen, otherwise))
+    return mask.where(then, other)

@@ -1,0 +1,82 @@
+"""Tensors made from nothing: filled ones, ramps, uninitialised ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from neuron_backend.lowering.registry import lowers
+
+if TYPE_CHECKING:
+    from neuron_backend.lowering.array import Array, Number, Operand
+    from neuron_backend.lowering.builder import Call
+
+
+@lowers("aten.full.default", "aten.full_like.default", "prims.full.default", "prims.full_like.default")
+def _full(call: Call, _size_or_like: Any, value: Operand, *_rest: Any, **_options: Any) -> Array:
+    return call.builder.operand(value, call.out.dtype, call.out.shape)
+
+
+@lowers("aten.new_full.default")
+def _new_full(call: Call, _like: Array, _size: Any, value: Operand, **_options: Any) -> Array:
+    return call.builder.operand(value, call.out.dtype, call.out.shape)
+
+
+@lowers("aten.scalar_tensor.default")
+def _scalar_tensor(call: Call, value: Number, **_options: Any) -> Array:
+    return call.builder.constant(value, call.out.dtype)
+
+
+@lowers(
+    "aten.zeros.default",
+    "aten.zeros_like.default",
+    "aten.new_zeros.default",
+    "aten.empty.memory_format",
+    "aten.empty_like.default",
+    "aten.empty_permuted.default",
+    "aten.empty_strided.default",
+    "aten.new_empty.default",
+    "aten.new_empty_strided.default",
+    "prims.empty_strided.default",
+)
+def _zeros(call: Call, *_arguments: Any, **_options: Any) -> Array:
+    """Memory that PyTorch leaves uninitialised is zero here: a program has no uninitialised values."""
+    return call.builder.constant(0, call.out.dtype, call.out.shape)
+
+
+@lowers(
+    "aten.ones.default",
+    "aten.ones_like.default",
+    "aten.new_ones.default",
+)
+def _ones(call: Call, *_arguments: Any, **_options: Any) -> Array:
+    return call.builder.constant(1, call.out.dtype, call.out.shape)
+
+
+def _ramp(call: Call, start: Number, step: Number) -> Array:
+    """Return start + index * step; integers wrap as they would, floats are computed as PyTorch does, in double."""
+    out = call.out
+    dtype = torch.float64 if out.dtype.is_floating_point else torch.int64
+    ramp = call.builder.iota(out.shape, 0, dtype)
+    if step != 1:
+        ramp = ramp * step
+    if start != 0:
+        ramp = ramp + start
+    return ramp.to(out.dtype)
+
+
+@lowers("aten.arange.start_step")
+def _arange(call: Call, start: Number, _end: Number, step: Number = 1, **_options: Any) -> Array:
+    return _ramp(call, start, step)
+
+
+@lowers("prims.iota.default")
+def _iota(call: Call, _length: int, *, start: int, step: int, **_options: Any) -> Array:
+    return _ramp(call, start, step)
+
+
+@lowers("aten.eye.default", "aten.eye.m")
+def _eye(call: Call, *_sizes: int, **_options: Any) -> Array:
+    rows, columns = (call.builder.iota(call.out.shape, axis) for axis in (0, 1))
+    return rows.equals(columns).to(call.out.dtype)

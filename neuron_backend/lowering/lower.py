@@ -1,0 +1,172 @@
+"""The driver: walk an FX graph, let each operator's handler build its part, check every result, finish the module."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import func
+from torch.fx.node import map_arg
+
+
+from neuron_backend.lowering.array import Array
+from neuron_backend.lowering.builder import Builder, Call, Lifted
+from neuron_backend.lowering.dtypes import tensor_type
+from neuron_backend.lowering.families import handler
+from neuron_backend.lowering.pipeline import context, finish
+from neuron_backend.lowering.registry import Refused, UnsupportedOperator
+from neuron_backend.module import Module, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch.fx import GraphModule, Node
+
+
+def lower(graph: GraphModule, lifted: Sequence[Lifted] = ()) -> Module:
+    """Lower a functional ATen graph of static shapes to a module.
+
+    Inputs are the graph's placeholders in order, then one rank-0 input for each of ``lifted``; outputs are the
+    graph's outputs, which must all be tensors (see `trim`). A float constant equal to a sentinel of ``lifted`` reads
+    that input, wherever it stands; a sentinel that stands nowhere leaves its input unused.
+
+    The bytes depend on the graph alone: not on names, locations, hash seed, process or the values of inputs.
+
+    Raises `UnsupportedOperator`, and nothing else, if the graph cannot be lowered. Safe to call from several threads.
+    """
+    with context() as messages:
+        walk = _Walk(graph, lifted)
+        try:
+            module = walk.build()
+            finished = finish(module, messages)
+        except UnsupportedOperator:
+            raise
+        except Refused as refusal:
+            raise UnsupportedOperator(walk.current, str(refusal)) from refusal
+        except Exception as error:
+            # A handler that met arguments it was not written for. The caller falls back to the CPU and says so.
+            reason = f"internal error: {type(error).__name__}: {error}"
+            raise UnsupportedOperator(walk.current, reason) from error
+        walk.check(finished)
+        return finished
+
+
+def specs(value: Any) -> tuple[TensorSpec | None, ...]:
+    """What shape inference says of a node: one entry per result, None where that is no tensor."""
+    results = value if isinstance(value, (tuple, list)) else (value,)
+    return tuple(_spec(result) if isinstance(result, torch.Tensor) else None for result in results)
+
+
+def _spec(tensor: torch.Tensor) -> TensorSpec:
+    if any(not isinstance(size, int) for size in tensor.shape):
+        raise Refused("its shape is symbolic; compile with dynamic=False")
+    return TensorSpec(tensor.dtype, tuple(int(size) for size in tensor.shape))
+
+
+class _Walk:
+    """One pass over one graph. ``current`` names the node in hand, for whoever reports a failure."""
+
+    def __init__(self, graph: GraphModule, lifted: Sequence[Lifted]) -> None:
+        self.current = "placeholder"
+        self._graph = graph
+        self._lifted = lifted
+        self._values: dict[Node, Any] = {}
+        self._inputs: tuple[TensorSpec, ...] = ()
+        self._outputs: tuple[TensorSpec, ...] = ()
+
+    def build(self) -> ir.Module:
+        """Build the module, not yet through any pass."""
+        nodes = list(self._graph.graph.nodes)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        scalars = tuple(TensorSpec(each.dtype, ()) for each in self._lifted)
+        self._inputs = (*map(self._placeholder, placeholders), *scalars)
+        kinds = [tensor_type(spec.shape, spec.dtype) for spec in self._inputs]
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            function = func.FuncOp("main", ir.FunctionType.get(kinds, []))
+        block = function.add_entry_block()
+        with ir.InsertionPoint(block):
+            builder = self._builder(list(block.arguments)[len(placeholders) :])
+            for node, value, spec in zip(placeholders, block.arguments, self._inputs, strict=False):
+                self._values[node] = Array(builder, value, spec.dtype, spec.shape)
+            for node in nodes:
+                self._visit(builder, node)
+            results = self._results(nodes[-1])
+            func.ReturnOp([result.value for result in results])
+        kind = ir.FunctionType.get(kinds, [result.value.type for result in results])
+        function.attributes["function_type"] = ir.TypeAttr.get(kind)
+        return module
+
+    def check(self, module: Module) -> None:
+        """Compare the finished module's own signature with what the graph says."""
+        if module.signature.inputs != self._inputs or module.signature.outputs != self._outputs:
+            raise UnsupportedOperator("output", f"internal error: the module's signature is {module.signature}")
+
+    def _builder(self, scalars: Sequence[ir.Value]) -> Builder:
+        lifted: dict[float, Array] = {}
+        builder = Builder(lifted)
+        for scalar, value in zip(self._lifted, scalars, strict=True):
+            lifted.setdefault(scalar.sentinel, Array(builder, value, scalar.dtype, ()))
+        return builder
+
+    def _placeholder(self, node: Node) -> TensorSpec:
+        self.current = f"placeholder {node.target}"
+        (spec,) = specs(node.meta.get("val"))
+        if spec is None:
+            kind = type(node.meta.get("val")).__name__
+            raise Refused(f"the graph has an input that is no tensor but {kind}; compile with dynamic=False")
+        return spec
+
+    def _visit(self, builder: Builder, node: Node) -> None:
+        if node.op == "get_attr":
+            self.current = f"get_attr {node.target}"
+            self._values[node] = builder.dense(_attribute(self._graph, str(node.target)))
+        elif node.op == "call_function":
+            self.current = str(node.target)
+            self._values[node] = self._call(builder, node)
+        elif node.op not in {"placeholder", "output"}:
+            raise UnsupportedOperator(f"{node.op} {node.target}", "only calls of ATen operators can be lowered")
+
+    def _call(self, builder: Builder, node: Node) -> Any:
+        arguments, keywords = map_arg((node.args, node.kwargs), self._values.__getitem__)
+        if node.target is operator.getitem:
+            sequence, position = arguments
+            return sequence[position]
+        lowering = handler(node.target)
+        if lowering is None:
+            raise Refused("there is no lowering for it")
+        expected = specs(node.meta.get("val"))
+        if all(spec is None or 0 in spec.shape for spec in expected):
+            # Nothing to compute, whatever the operator: this spares every handler the case.
+            empty = tuple(spec and builder.constant(0, spec.dtype, spec.shape) for spec in expected)
+            return empty if isinstance(node.meta["val"], (tuple, list)) else empty[0]
+        result = lowering(Call(builder, node, expected), *arguments, **keywords)
+        got = result if isinstance(result, (tuple, list)) else (result,)
+        for position, (array, spec) in enumerate(zip(got, expected, strict=True)):
+            if spec is not None and array is not None and (array.dtype, array.shape) != (spec.dtype, spec.shape):
+                raise Refused(
+                    f"internal error: result {position} is {array.dtype}{list(array.shape)} "
+                    f"where PyTorch says {spec.dtype}{list(spec.shape)}"
+                )
+        return result
+
+    def _results(self, node: Node) -> list[Array]:
+        self.current = "output"
+        flat = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
+        results = [self._values.get(each) if isinstance(each, torch.fx.Node) else None for each in flat]
+        arrays = [result for result in results if isinstance(result, Array)]
+        if len(arrays) != len(flat):
+            raise Refused("the graph returns something that is no tensor; trim() drops outputs that are None")
+        self._outputs = tuple(TensorSpec(array.dtype, array.shape) for array in arrays)
+        return arrays
+
+
+def _attribute(graph: GraphModule, path: str) -> torch.Tensor:
+    holder: Any = graph
+    for part in path.split("."):
+        holder = getattr(holder, part)
+    if not isinstance(holder, torch.Tensor):
+        raise Refused(f"the graph holds a {type(holder).__name__} where a tensor is expected")
+    return holder

@@ -1,0 +1,52 @@
+"""Products of matrices and vectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from neuron_backend.lowering.contraction import dot
+from neuron_backend.lowering.registry import lowers
+
+if TYPE_CHECKING:
+    from neuron_backend.lowering.array import Array, Number
+    from neuron_backend.lowering.builder import Call
+
+
+@lowers("aten.mm.default", "aten.mv.default")
+def _matrix_product(call: Call, left: Array, right: Array) -> Array:
+    return dot(left, right, contract=(1, 0)).to(call.out.dtype)
+
+
+@lowers("aten.dot.default", "aten.vdot.default")
+def _inner_product(call: Call, left: Array, right: Array) -> Array:
+    return dot(left, right, contract=(0, 0)).to(call.out.dtype)
+
+
+@lowers("aten.bmm.default")
+def _batched_product(call: Call, left: Array, right: Array) -> Array:
+    return dot(left, right, batch=1, contract=(2, 1)).to(call.out.dtype)
+
+
+def _accumulated(call: Call, start: Array, product: Array, beta: Number, alpha: Number) -> Array:
+    """Return beta * start + alpha * product; a beta of 0 keeps NaN and inf of ``start`` out, as in BLAS."""
+    plain = not call.builder.is_lifted(alpha) and alpha == 1
+    result = product if plain else product * alpha
+    if beta != 0 or call.builder.is_lifted(beta):
+        addend = call.builder.operand(start, product.dtype, product.shape)
+        plain = not call.builder.is_lifted(beta) and beta == 1
+        result = result + (addend if plain else addend * beta)
+    return result.to(call.out.dtype)
+
+
+@lowers("aten.addmm.default", "aten.addmv.default")
+def _add_product(call: Call, start: Array, left: Array, right: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
+    return _accumulated(call, start, dot(left, right, contract=(1, 0)), beta, alpha)
+
+
+@lowers("aten.baddbmm.default")
+def _add_batched_product(
+    call: Call, start: Array, left: Array, right: Array, *, beta: Number = 1, alpha: Number = 1
+) -> Array:
+    return _accumulated(call, start, dot(left, right, batch=1, contract=(2, 1)), beta, alpha)

@@ -1,0 +1,65 @@
+"""The one place for type promotion: which dtype operands have in common, and which one an operator computes in."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from neuron_backend.lowering.array import Array
+from neuron_backend.lowering.dtypes import accumulator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neuron_backend.lowering.array import Operand
+    from neuron_backend.lowering.builder import Call
+
+
+@functools.cache
+def _stand_in(dtype: torch.dtype, *, scalar: bool) -> torch.Tensor:
+    return torch.empty(() if scalar else (1,), dtype=dtype, device="meta")
+
+
+def common_dtype(left: Operand, right: Operand) -> torch.dtype:
+    """Return `torch.result_type` of two operands: it looks at dtypes, at rank 0 and at Python numbers."""
+    both = [_stand_in(each.dtype, scalar=not each.shape) if isinstance(each, Array) else each for each in (left, right)]
+    return torch.result_type(*both)
+
+
+def compute_dtype(call: Call, dtype: torch.dtype, *operands: Operand) -> torch.dtype:
+    """Return what an operator on ``dtype`` computes in: as PyTorch's CPU kernels, which keep Python numbers whole.
+
+    That is ``dtype``, but float32 for a 16-bit float when some operand is a number that it cannot hold exactly.
+    """
+    wide = accumulator(dtype)
+    if wide == dtype:
+        return dtype
+    numbers = [each for each in operands if not isinstance(each, Array)]
+    exact = all(not call.builder.is_lifted(number) and _exact(number, dtype) for number in numbers)
+    return dtype if exact else wide
+
+
+def _exact(number: float, dtype: torch.dtype) -> bool:
+    return math.isnan(number) or float(torch.tensor(float(number), dtype=torch.float64).to(dtype)) == number
+
+
+def pointwise(
+    call: Call,
+    function: Callable[..., Array],
+    *operands: Operand,
+    dtype: torch.dtype | None = None,
+    wide: bool = False,
+) -> Array:
+    """Broadcast ``operands`` to the result's shape, compute, convert to the result's dtype.
+
+    ``dtype`` is the operands' common dtype, the result's if nothing is said. ``wide`` has 16-bit floats computed in
+    float32 throughout: for what is more than one correctly rounded operation.
+    """
+    out = call.out
+    dtype = dtype or out.dtype
+    compute = accumulator(dtype) if wide else compute_dtype(call, dtype, *operands)
+    arrays = [call.builder.operand(operand, compute, out.shape) for operand in operands]
+    return function(*arrays).to(out.dtype)

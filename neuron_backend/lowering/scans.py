@@ -1,0 +1,78 @@
+"""Running sums, products and extremes along one dimension, by doubling: log2(n) shifted additions, no loop."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from neuron_backend.lowering.dtypes import accumulator
+from neuron_backend.lowering.extremes import LAST_PLACE, better_of, least
+from neuron_backend.lowering.registry import lowers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from neuron_backend.lowering.array import Array, Number
+    from neuron_backend.lowering.builder import Call
+
+
+def scan(
+    arrays: Sequence[Array], initial: Sequence[Number], dim: int, combine: Callable[..., Sequence[Array]]
+) -> list[Array]:
+    """Combine each element with all before it; ``combine`` is associative, ``initial`` its left identity."""
+    if not arrays[0].rank:
+        return list(arrays)
+    axis = dim % arrays[0].rank
+    length = arrays[0].shape[axis]
+    step, current = 1, list(arrays)
+    while step < length:
+        before = [_shifted(array, axis, step, number) for array, number in zip(current, initial, strict=True)]
+        current = list(combine(*before, *current))
+        step *= 2
+    return current
+
+
+def _shifted(array: Array, axis: int, step: int, filler: Number) -> Array:
+    low, high = [0] * array.rank, [0] * array.rank
+    low[axis], high[axis] = step, -step
+    return array.pad(low, high, filler)
+
+
+def _running(combine: Callable[[Array, Array], Array], initial: Number) -> Callable[..., Array]:
+    def lowering(call: Call, x: Array, dim: int, **_dtype: Any) -> Array:
+        wide = x.to(call.out.dtype).to(accumulator(call.out.dtype))
+        return scan([wide], [initial], dim, lambda a, b: [combine(a, b)])[0].to(call.out.dtype)
+
+    return lowering
+
+
+def _log_add(a: Array, b: Array) -> Array:
+    """log(exp(a) + exp(b)) without overflow; an infinite maximum is the result itself."""
+    high = a.apply("maximum", b)
+    finite = high.apply("abs") < math.inf
+    spread = (a - high).apply("exponential") + (b - high).apply("exponential")
+    return (finite | high.is_nan()).where(high + spread.apply("log"), high)
+
+
+lowers("aten.cumsum.default")(_running(lambda a, b: a + b, 0))
+lowers("aten.cumprod.default")(_running(lambda a, b: a * b, 1))
+lowers("aten.logcumsumexp.default")(_running(_log_add, -math.inf))
+
+
+def _running_extreme(*, largest: bool) -> Callable[..., tuple[Array, Array]]:
+    """Among equals the last place counts here, unlike in argmax: the choice is on negated places."""
+
+    def lowering(_call: Call, x: Array, dim: int) -> tuple[Array, Array]:
+        if not x.rank:
+            return x, x.builder.constant(0, torch.int64)
+        places = -x.builder.iota(x.shape, dim % x.rank)
+        pair = scan([x, places], [least(x, largest=largest), LAST_PLACE], dim, better_of(largest=largest))
+        return pair[0], -pair[1]
+
+    return lowering
+
+
+lowers("aten.cummax.default")(_running_extreme(largest=True))
+lowers("aten.cummin.default")(_running_extreme(largest=False))

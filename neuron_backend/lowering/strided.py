@@ -1,0 +1,92 @@
+"""Views by strides, without a table of indices: slices where the strides allow it, else a computed gather."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from neuron_backend.lowering.addressing import take
+from neuron_backend.lowering.registry import Refused, lowers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neuron_backend.lowering.array import Array
+    from neuron_backend.lowering.builder import Call
+
+
+@lowers("aten.as_strided.default", "aten.as_strided_copy.default")
+def _as_strided(
+    call: Call, x: Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Array:
+    source = call.node.all_input_nodes[0].meta["val"]
+    offset = source.storage_offset() if storage_offset is None else storage_offset
+    return _view(_storage(x, source), size, stride, offset - source.storage_offset())
+
+
+def _storage(x: Array, source: torch.Tensor) -> Array:
+    """Return the elements of ``x`` in the order in which ``source``, which it stands for, has them in memory."""
+    strides = source.stride()
+    order = sorted(range(x.rank), key=lambda axis: (-strides[axis], -x.shape[axis]))
+    expected = 1
+    for axis in reversed(order):
+        if x.shape[axis] != 1 and strides[axis] != expected:
+            raise Refused("as_strided of a tensor with gaps or overlaps in its storage")
+        expected *= x.shape[axis]
+    return x.transpose(order).reshape((x.size,))
+
+
+def _view(flat: Array, size: Sequence[int], stride: Sequence[int], offset: int) -> Array:
+    """Read ``flat[offset + sum(index * stride)]`` for every index below ``size``."""
+    axes = [axis for axis in range(len(size)) if size[axis] != 1 and stride[axis] != 0]
+    axes.sort(key=lambda axis: -stride[axis])
+    if _nested([size[axis] for axis in axes], [stride[axis] for axis in axes]):
+        dense = _cut(flat, [size[axis] for axis in axes], [stride[axis] for axis in axes], offset)
+    else:
+        dense = _computed(flat, [size[axis] for axis in axes], [stride[axis] for axis in axes], offset)
+    kept = sorted(range(len(axes)), key=lambda position: axes[position])
+    return dense.transpose(kept).spread(size, sorted(axes))
+
+
+def _nested(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether each dimension lies within one step of the one before it, which divides evenly."""
+    pairs = zip(strides, sizes[1:], strides[1:], strict=False)
+    return all(outer % inner == 0 and count * inner <= outer for outer, count, inner in pairs)
+
+
+def _cut(flat: Array, sizes: Sequence[int], strides: Sequence[int], offset: int) -> Array:
+    """One reshape and one slice per dimension, outermost first; the last step is filled up where storage ends."""
+    if not sizes:
+        return flat.slice(0, offset, offset + 1).reshape(())
+    block = sizes[0] * strides[0]
+    missing = max(offset + block - flat.size, 0)
+    current = flat.pad([0], [missing]).slice(0, offset, offset + block)
+    done: tuple[int, ...] = ()
+    for size, stride, inner in zip(
+        sizes, strides, [*(s * t for s, t in zip(sizes, strides, strict=True)), 1][1:], strict=True
+    ):
+        done = (*done, size)
+        current = current.reshape((*done, stride)).slice(len(done), 0, inner)
+    return current.reshape(done)
+
+
+def _computed(flat: Array, sizes: Sequence[int], strides: Sequence[int], offset: int) -> Array:
+    index = flat.builder.constant(offset, torch.int64, sizes)
+    for axis, stride in enumerate(strides):
+        index = index + flat.builder.iota(sizes, axis) * stride
+    return take(flat, index, 0)
+
+
+@lowers("aten.diagonal.default", "aten.diagonal_copy.default")
+def _diagonal(call: Call, x: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
+    """One strided slice: elements of a diagonal are a row and one apart."""
+    rows, columns = dim1 % x.rank, dim2 % x.rank
+    others = [axis for axis in range(x.rank) if axis not in {rows, columns}]
+    matrices = x.transpose([*others, rows, columns])
+    width = matrices.shape[-1]
+    flat = matrices.reshape((*matrices.shape[:-2], math.prod(matrices.shape[-2:])))
+    start = offset if offset >= 0 else -offset * width
+    length = call.out.shape[-1]
+    return flat.slice(flat.rank - 1, start, start + (length - 1) * (width + 1) + 1, width + 1)

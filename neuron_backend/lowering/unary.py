@@ -1,0 +1,139 @@
+"""Element-wise operators of one operand."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from neuron_backend.lowering.arithmetic import truncate
+from neuron_backend.lowering.promotion import pointwise
+from neuron_backend.lowering.registry import lowers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from neuron_backend.lowering.array import Array
+    from neuron_backend.lowering.builder import Call
+
+
+def _float(name: str) -> Callable[..., Array]:
+    """Lower a float function: integers are converted first, 16-bit floats computed in float32."""
+    return lambda call, x: pointwise(call, lambda a: a.apply(name), x, wide=True)
+
+
+for _packet, _operation in {
+    "acos": "chlo.acos",
+    "acosh": "chlo.acosh",
+    "asin": "chlo.asin",
+    "asinh": "chlo.asinh",
+    "atan": "chlo.atan",
+    "atanh": "chlo.atanh",
+    "cos": "cosine",
+    "cosh": "chlo.cosh",
+    "digamma": "chlo.digamma",
+    "erf": "chlo.erf",
+    "erfc": "chlo.erfc",
+    "exp": "exponential",
+    "expm1": "exponential_minus_one",
+    "lgamma": "chlo.lgamma",
+    "log": "log",
+    "log1p": "log_plus_one",
+    "rsqrt": "rsqrt",
+    "sin": "sine",
+    "sinh": "chlo.sinh",
+    "sqrt": "sqrt",
+    "tan": "tan",
+    "tanh": "tanh",
+}.items():
+    lowers(getattr(aten, _packet).default, getattr(prims, _packet).default)(_float(_operation))
+lowers("aten.erfinv.default", "prims.erf_inv.default")(_float("chlo.erf_inv"))
+lowers("aten.sigmoid.default")(_float("logistic"))
+
+
+def _computed(function: Callable[[Array], Array]) -> Callable[..., Array]:
+    return lambda call, x: pointwise(call, function, x, wide=True)
+
+
+lowers("aten.exp2.default", "prims.exp2.default")(_computed(lambda x: x.full(2).apply("power", x)))
+lowers("aten.log2.default", "prims.log2.default")(_computed(lambda x: x.apply("log") / math.log(2)))
+lowers("aten.log10.default", "prims.log10.default")(_computed(lambda x: x.apply("log") / math.log(10)))
+lowers("aten.reciprocal.default", "prims.reciprocal.default")(_computed(lambda x: 1 / x))
+
+
+def _rounding(name: str) -> Callable[..., Array]:
+    return lambda _call, x: x.apply(name) if x.is_float else x
+
+
+lowers("aten.floor.default", "prims.floor.default")(_rounding("floor"))
+lowers("aten.ceil.default", "prims.ceil.default")(_rounding("ceil"))
+lowers("aten.round.default", "prims.round.default")(_rounding("round_nearest_even"))
+lowers("aten.trunc.default", "prims.trunc.default")(lambda _call, x: truncate(x))
+
+
+@lowers("aten.abs.default", "prims.abs.default")
+def _absolute(_call: Call, x: Array) -> Array:
+    return x if x.dtype in {torch.bool, torch.uint8} else x.apply("abs")
+
+
+@lowers("aten.neg.default", "prims.neg.default")
+def _negative(_call: Call, x: Array) -> Array:
+    return -x
+
+
+@lowers("aten.relu.default")
+def _relu(_call: Call, x: Array) -> Array:
+    return x.apply("maximum", 0)
+
+
+@lowers("aten.sign.default", "prims.sign.default")
+def _sign(_call: Call, x: Array) -> Array:
+    """(0 < x) - (x < 0), which makes NaN 0 as PyTorch does."""
+    positive = (x > 0).to(x.dtype)
+    return positive if x.dtype in {torch.bool, torch.uint8} else positive - (x < 0).to(x.dtype)
+
+
+@lowers("aten.signbit.default", "prims.signbit.default")
+def _sign_bit(_call: Call, x: Array) -> Array:
+    """Whether the sign is set, also that of -0.0: its reciprocal is negative."""
+    return (x < 0) | (x.equals(0) & (1 / x < 0)) if x.is_float else x < 0
+
+
+@lowers("aten.bitwise_not.default", "prims.bitwise_not.default")
+def _bitwise_not(_call: Call, x: Array) -> Array:
+    return ~x
+
+
+@lowers(
+    "aten.alias.default",
+    "aten.clone.default",
+    "aten.contiguous.default",
+    "aten.detach.default",
+    "aten.lift_fresh_copy.default",
+    "prims.clone.default",
+)
+def _identity(_call: Call, x: Array, **_layout: object) -> Array:
+    return x
+
+
+@lowers("aten._to_copy.default", "prims.convert_element_type.default")
+def _convert(call: Call, x: Array, *_dtype: object, **_layout: object) -> Array:
+    return x.to(call.out.dtype)
+
+
+@lowers("aten.gelu.default")
+def _gelu(call: Call, x: Array, *, approximate: str = "none") -> Array:
+    def tanh(a: Array) -> Array:
+        inner = (a + a * a * a * 0.044715) * math.sqrt(2 / math.pi)
+        return a * 0.5 * (inner.apply("tanh") + 1)
+
+    def erf(a: Array) -> Array:
+        return a * 0.5 * ((a * math.sqrt(0.5)).apply("chlo.erf") + 1)
+
+    return pointwise(call, tanh if approximate == "tanh" else erf, x, wide=True)
+
+
+@lowers("aten.silu.default")
+def _silu(call: Call, x: Array) -> Array:
+    return pointwise(call, lambda a: a * a.apply("logistic"), x, wide=True)

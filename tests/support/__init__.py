@@ -1,0 +1,1 @@
+"""What scenario and end-to-end tests share: real servers, real jobs."""
