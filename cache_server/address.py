@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from client.layout import entry_folder
 from client.names import Kind, check_digest, check_kind, check_project
 
 
@@ -22,7 +23,7 @@ class Address(NamedTuple):
     @property
     def path(self) -> str:
         """The entry's folder below the store's root: ``<project>/<kind>/<aa>/<key>``."""
-        return f"{self.project}/{self.kind}/{self.key[:2]}/{self.key}"
+        return entry_folder(self.project, self.kind, self.key)
 
     def __str__(self) -> str:
         """Return ``project/kind/key``."""

@@ -7,25 +7,37 @@ from typing import Annotated
 
 import typer
 
+from client.errors import ConfigurationError
+
 serve_app = typer.Typer(help="Run the cache server.")
 
 
 @serve_app.callback(invoke_without_command=True)
 def serve(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8080,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port; 0 takes a free one. [default: 8080]", min=0, max=65535)
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of store and database. [default: $XDG_DATA_HOME/neff-cache]")
     ] = None,
-    store: Annotated[str | None, typer.Option(help="Object store, file:///DIR. [default: in the data folder]")] = None,
+    store: Annotated[str | None, typer.Option(help="Object store. [default: in the data folder]")] = None,
     database: Annotated[str | None, typer.Option(help="SQLAlchemy URL. [default: SQLite in the data folder]")] = None,
     allowed_host: Annotated[
-        list[str] | None, typer.Option(help="Host name that clients may use; may be given several times.")
+        list[str] | None, typer.Option(help="Name that clients reach this server by; may be given several times.")
+    ] = None,
+    anonymous: Annotated[
+        str | None, typer.Option(help="What callers without a token may do: none, read or all. [default: none]")
     ] = None,
 ) -> None:
-    """Serve the cache. Without options: this machine only, everything under one data folder, the user's own token."""
+    """Serve the cache. Without options: this machine only, everything under one data folder, the user's own token.
+
+    Every option is also an environment variable, NEFF_CACHE_PORT for --port; the command line wins.
+    """
     try:
-        from cache_server.serve import run  # noqa: PLC0415 - the base install has no web framework
+        from pydantic import ValidationError  # noqa: PLC0415 - the base install has no web framework
+
+        from cache_server.serve import run  # noqa: PLC0415
         from cache_server.settings import Settings  # noqa: PLC0415
     except ModuleNotFoundError as error:
         typer.echo(f"neff-cache serve needs {error.name}: install it with `pip install 'neff-cache[server]'`", err=True)
@@ -36,6 +48,13 @@ def serve(
         "data_dir": data_dir,
         "store": store,
         "database": database,
-        "allowed_hosts": allowed_host,
+        "allowed_hosts": allowed_host or None,
+        "anonymous": anonymous,
     }
-    raise typer.Exit(run(Settings(**{name: value for name, value in given.items() if value is not None})))
+    try:
+        settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(str(part) for part in problem["loc"])
+        raise ConfigurationError(f"setting {name} = {problem['input']!r} is refused: {problem['msg']}") from error
+    raise typer.Exit(run(settings))

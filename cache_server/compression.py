@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import zstandard
 
+from client.encoding import MAX_WINDOW
 from client.errors import FormatError
 
 if TYPE_CHECKING:
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
 _SLICE = 512
 """Compressed bytes decoded at once. Four of them can stand for 128 KiB, so this bounds one step to 16 MiB."""
-
-_WINDOW = 8 << 20
-"""Largest window accepted: what RFC 9659 allows for ``Content-Encoding: zstd``."""
 
 
 class TooLargeError(FormatError):
@@ -30,7 +28,7 @@ class PlainBytes:
     def __init__(self, encoding: Encoding, *, limit: int) -> None:
         self._left = limit
         self._frame = (
-            zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj() if encoding == "zstd" else None
+            zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).decompressobj() if encoding == "zstd" else None
         )
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[memoryview]:

@@ -42,6 +42,7 @@ ERRORS = _table(
     ("lease_lost", 409, "This lease has ended: it ran out, was given back, or its key was published or taken over."),
     ("precondition_failed", 412, "The stored representation is not the one that If-Match names."),
     ("too_large", 413, "The body is larger than this server accepts."),
+    ("unsupported_encoding", 415, "Bodies are sent plain or with Content-Encoding: zstd."),
     ("range_not_satisfiable", 416, "The range lies outside the output."),
     ("wrong_host", 421, "This server does not answer to that Host name; see --allowed-host."),
     ("invalid", 422, "The request breaks the interface."),
@@ -56,7 +57,7 @@ ERRORS = _table(
 )
 
 
-class Problem(NeffCacheError):
+class Problem(NeffCacheError):  # noqa: N818 - named for what the answer holds (RFC 9457)
     """A request ends in the row of `ERRORS` called ``name``; ``detail`` says what was wrong with this one."""
 
     def __init__(self, name: str, detail: str = "", *, headers: Mapping[str, str] | None = None) -> None:

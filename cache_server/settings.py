@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -10,12 +9,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from client.encoding import MAX_SIZE
 from client.errors import ConfigurationError
+from client.token import is_loopback
 
 Anonymous: TypeAlias = Literal["none", "read", "all"]
 
 _WILDCARDS = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104 - recognised in order to be refused
-_GIB = 1 << 30
 _MIB = 1 << 20
 
 
@@ -42,7 +42,9 @@ class Settings(BaseSettings):
     anonymous: Anonymous = Field("none", description="What callers without a token may do.")
     bootstrap_token: SecretStr | None = Field(None, description="A token that is registered as admin at each start.")
 
-    lease_ttl_seconds: float = Field(30.0, gt=0, le=3600, description="A lease ends this long after its last heartbeat.")
+    lease_ttl_seconds: float = Field(
+        30.0, gt=0, le=3600, description="A lease ends this long after its last heartbeat."
+    )
     key_lock_seconds: float = Field(30.0, gt=0, description="How long a request waits for another one's work on a key.")
     upload_idle_seconds: float = Field(30.0, gt=0, description="An upload that stands still this long is given up.")
     shutdown_seconds: float = Field(30.0, ge=0, description="How long running requests may go on after SIGTERM.")
@@ -50,7 +52,7 @@ class Settings(BaseSettings):
     orphan_seconds: float = Field(86400.0, gt=0, description="Age at which an output that no entry names is removed.")
     quarantine_seconds: float = Field(7 * 86400.0, gt=0, description="How long damaged entries are kept for a look.")
 
-    max_output_bytes: int = Field(16 * _GIB, gt=0, description="Largest output, plain bytes.")
+    max_output_bytes: int = Field(MAX_SIZE, gt=0, description="Largest output, plain bytes.")
     max_entry_bytes: int = Field(_MIB, gt=0, description="Largest JSON body of one entry, lease or report.")
     max_batch_bytes: int = Field(8 * _MIB, gt=0, description="Largest JSON body of a look-up or plan.")
     threads: int = Field(16, ge=2, le=256, description="Worker threads for disk, hashing and database.")
@@ -65,11 +67,7 @@ class Settings(BaseSettings):
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the address we listen on."""
-        host = self.host.strip("[]")
-        try:
-            return ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return host.lower() == "localhost"
+        return is_loopback(self.host.strip("[]"))
 
     def host_names(self) -> frozenset[str]:
         """Return the Host names to answer to (lower case, IPv6 in brackets), or ``{"*"}`` for any.

@@ -11,61 +11,36 @@ Whatever goes wrong in the cache costs a hit, never the job. Only the compiler's
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import socket
 import threading
 import time
 import weakref
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from client._version import __version__
-from client.artifact import Artifact
 from client.cluster import Cluster
-from client.errors import CacheMissError, CompileError, ConfigurationError, NeffError, WireError
-from client.lease import Compile, Found
+from client.errors import CacheMissError, CompileError, ConfigurationError, WireError
+from client.lookup import Lookup
 from client.memory import MAX_BYTES, MemoryTier
-from client.names import MAIN_OUTPUT
-from client.neff import validate
 from client.node.guard import GuardedTier
-from client.record import add_to_summary, append_record, record_line
+from client.parts import Parts
+from client.record import add_to_summary
 from client.remote import Remote
 from client.settings import Settings
 from client.single_flight import SingleFlight
-from client.statistics import HITS, Tally
-from client.transports.base import Fetched
+from client.statistics import Tally
 from client.warnings import Notices
-from client.wire import Entry, Failure, Holder, Output, Producer
+from client.wire import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from client.artifact import Compiled, Source
+    from client.artifact import Artifact, Compiled
     from client.key import KeyDocument
     from client.names import Kind
     from client.node.files import Files
-    from client.node.lock import LeftFailure
     from client.statistics import Statistics
     from client.transports.base import Transport
-
-TRANSIENT_TRIES = 2
-"""How often a compile is started that fails for no reason of its own."""
-
-
-@dataclass(slots=True)
-class _Parts:
-    """All that one process's cache object consists of; a forked child builds its own."""
-
-    pid: int
-    notices: Notices
-    tally: Tally
-    memory: MemoryTier
-    flights: SingleFlight[Artifact]
-    node: GuardedTier | None
-    cluster: Cluster | None
-    holder: Holder
 
 
 class Cache:
@@ -95,9 +70,9 @@ class Cache:
         self._closed = False
         self._forked = False
         self._lock = threading.Lock()
-        self._built: _Parts | None = self._build()
+        self._parts: Parts | None = self._build()
         for number, problem in enumerate(settings.problems):
-            self._built.notices.warn(f"setting {number}", problem)
+            self._parts.notices.warn(f"setting {number}", problem)
         _caches.add(self)
         atexit.register(self.close)
 
@@ -110,18 +85,22 @@ class Cache:
         environ = os.environ if environ is None else environ
         settings = Settings.from_environment(environ)
         url = settings.url
+        if url is None or settings.mode == "off":
+            return cls(settings)
 
         def opened() -> Transport:
             from client.transports import open_transport  # noqa: PLC0415 - a job without a shared cache needs none
 
-            if url is None:
-                raise ConfigurationError("NEURON_CACHE_URL is not set")
             return open_transport(url, settings.project, environ)
 
-        return cls(settings, open_transport=None if url is None else opened)
+        return cls(settings, open_transport=opened)
 
     def get_or_compile(
-        self, document: KeyDocument, compile: Callable[[], Compiled], *, retry_failed: bool = False  # noqa: A002
+        self,
+        document: KeyDocument,
+        compile: Callable[[], Compiled],  # noqa: A002 - says best what it is
+        *,
+        retry_failed: bool = False,
     ) -> Artifact:
         """Return the program of ``document``, compiled by ``compile`` if it is nowhere.
 
@@ -132,9 +111,105 @@ class Cache:
         ``NEURON_CACHE_ON_MISS=fail``; `TransportError` and `ConfigurationError` only where
         ``NEURON_CACHE_ON_ERROR=fail``.
         """
-        lookup = _Lookup(self, self._parts(), document, compile, retry_failed=retry_failed)
-        return lookup.run()
+        lookup = Lookup(self._mine(), document.kind, document.key)
+        return lookup.find_or_compile(document, compile, retry_failed=retry_failed)
 
     def lookup(self, kind: Kind, key: str) -> Artifact | None:
         """Return a program from memory, disk or the shared cache, or None; compiles nothing and waits for nobody."""
-        raise NotImplementedError
+        return Lookup(self._mine(), kind, key).find()
+
+    @property
+    def statistics(self) -> Statistics:
+        """A snapshot of what this object did in this process."""
+        return self._mine().tally.snapshot()
+
+    def close(self) -> None:
+        """Add to ``NEURON_CACHE_SUMMARY`` and drop connections. Idempotent; what is looked up later is not added."""
+        with self._lock:
+            parts, closed, self._closed = self._parts, self._closed, True
+        atexit.unregister(self.close)
+        if closed or parts is None:
+            return
+        statistics = parts.tally.snapshot()
+        # a forked child that never used the cache has nothing to say
+        if self.settings.summary is not None and (statistics.lookups or not self._forked):
+            path = self.settings.expand(self.settings.summary)
+            try:
+                add_to_summary(path, statistics, clock=self._clock, sleep=self._sleep)
+            except (OSError, WireError) as error:
+                parts.notices.warn("summary", f"cannot write NEURON_CACHE_SUMMARY: {error}")
+        if parts.cluster is not None:
+            parts.cluster.close()
+
+    def _mine(self) -> Parts:
+        """Return the parts of this process."""
+        parts = self._parts
+        if parts is None:
+            with self._lock:
+                parts = self._parts = self._parts or self._build()
+        return parts
+
+    def _forget(self) -> None:
+        """In a forked child: leave connections, counts and locks to the parent, and begin anew at the next use."""
+        self._lock = threading.Lock()
+        self._parts = None
+        self._forked = True
+
+    def _build(self) -> Parts:
+        settings, notices, tally = self.settings, Notices(), Tally(os.getpid())
+        holder = Holder(socket.gethostname(), os.getpid(), settings.rank, settings.label)
+
+        def met(kind: Kind) -> None:
+            tally.add(kind, "errors")
+
+        node = None
+        if settings.node_dir is not None and settings.mode != "off":
+            node = GuardedTier(
+                settings.node_dir,
+                settings,
+                notices,
+                met=met,
+                files=self._files,
+                clock=self._clock,
+                sleep=self._sleep,
+                now=self._now,
+            )
+        cluster = None
+        transport = self._opened(notices)
+        if transport is not None:
+            remote = Remote(transport, notices, met=met, strict=settings.on_error == "fail", clock=self._clock)
+            cluster = Cluster(remote, settings, holder, notices, clock=self._clock, sleep=self._sleep)
+        return Parts(
+            settings=settings,
+            notices=notices,
+            tally=tally,
+            memory=MemoryTier(self._memory_bytes),
+            flights=SingleFlight(shared=(CompileError, CacheMissError)),
+            node=node,
+            cluster=cluster,
+            holder=holder,
+            clock=self._clock,
+            now=self._now,
+        )
+
+    def _opened(self, notices: Notices) -> Transport | None:
+        if self._open_transport is None:
+            return None
+        try:
+            return self._open_transport()
+        except ConfigurationError as error:
+            if self.settings.on_error == "fail":
+                raise
+            notices.warn("transport", f"nothing is shared: {error}")
+            return None
+
+
+_caches: weakref.WeakSet[Cache] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    for cache in list(_caches):
+        cache._forget()  # noqa: SLF001 - the other half of the class
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -55,6 +55,15 @@ class Cluster:
         self._clock = clock
         self._sleep = sleep
 
+    @property
+    def address(self) -> str:
+        """Where the shared cache is, as shown to people."""
+        return self._remote.transport.address
+
+    def revoked(self) -> frozenset[tuple[Kind, str]]:
+        """Return (kind, key) of entries withdrawn as poisoned; nothing if that cannot be found out."""
+        return self._remote.revoked()
+
     def look(self, kind: Kind, key: str) -> Look:
         """Fetch the program; a damaged one is reported to the store, which sets it aside if it is damaged there."""
         try:

@@ -53,6 +53,14 @@ NEVER_NAMES: Final = frozenset({"NEURON_EXTRACT_GRAPHS_ONLY", "XLA_IR_DEBUG", "X
 NEVER_PARTS: Final = frozenset({"DUMP", "LOG", "DIR", "CACHE"})
 OTHER_PREFIXES: Final = ("NEURON_", "XLA_", "NKI_")
 
+# Words that only the wrappers around neuronx-cc understand (libneuronxla); the values say whether they take one.
+WRAPPER_WORDS: Final[Mapping[str, bool]] = {
+    "--no_cache": False,
+    "--retry_failed_compilation": False,
+    "--cache_dir": True,
+    "--log_level": True,
+}
+
 # Logical cores where nothing is said (Neuron SDK: two physical cores make one logical core from Trainium 2 on).
 DEFAULT_LOGICAL_CORES: Final[Mapping[str, int]] = {"trn1": 1, "inf2": 1, "trn2": 2, "trn3": 2}
 
@@ -116,6 +124,22 @@ def keyed_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def unlisted_names(environ: Mapping[str, str]) -> list[str]:
     """Return the names of row 6, sorted: the launcher's one warning lists them."""
     return sorted(name for name in environ if row_of(name) is Row.OTHER)
+
+
+def compiler_words(environ: Mapping[str, str]) -> list[str]:
+    """Return the words of ``NEURON_CC_FLAGS`` that reach the compiler: all but those of the wrappers around it.
+
+    They are split at white space, with no quoting, as the Neuron stack does.
+    """
+    kept: list[str] = []
+    words = iter(environ.get(WORDS, "").split())
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name not in WRAPPER_WORDS:
+            kept.append(word)
+        elif WRAPPER_WORDS[name] and not equals:
+            next(words, None)
+    return kept
 
 
 def xla_flags_without_dumps(environ: Mapping[str, str]) -> str:

@@ -113,6 +113,7 @@ class Conversation:
             )
             match answer:
                 case Ready():
+                    self.waited = True  # it was not there when we looked
                     return None
                 case Granted():
                     # no third look: a lease is granted only after the store was asked for the entry

@@ -45,3 +45,9 @@ class MemoryTier:
             while self._bytes > self._max_bytes:
                 _, dropped = self._held.popitem(last=False)
                 self._bytes -= len(dropped.neff)
+
+    def remove(self, kind: str, key: str) -> None:
+        """Drop an artifact, if it is held."""
+        with self._lock:
+            dropped = self._held.pop((kind, key), None)
+            self._bytes -= 0 if dropped is None else len(dropped.neff)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 from client.breaker import Breaker
 from client.errors import Denied, LeaseLost, Refused, TransportError, Unreachable
 from client.transports.base import Damaged
+from client.warnings import LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -112,18 +113,29 @@ class Remote:
     def publish(self, entry: Entry, outputs: Mapping[str, bytes], lease: Granted | None) -> Published | Unavailable:
         """Store an entry; after `PUBLISH_LIMIT` the job goes on, and the upload ends in the background if it can."""
         return self._ask(
-            "write", entry.kind, entry.key, lambda: _bounded(lambda: self.transport.publish(entry, outputs, lease))
+            "write",
+            entry.kind,
+            entry.key,
+            lambda: _bounded(lambda: self.transport.publish(entry, outputs, lease), PUBLISH_LIMIT),
         )
 
     def release(self, kind: Kind, key: str, lease: Granted, failure: Failure | None) -> None:
         """Give a lease back, if that can be done."""
         self._ask("write", kind, key, lambda: self.transport.release(kind, key, lease, failure))
 
+    def revoked(self) -> frozenset[tuple[Kind, str]]:
+        """Return (kind, key) of entries withdrawn as poisoned. Asked in the background, so past the breakers."""
+        try:
+            return self.transport.revoked()
+        except Exception as error:  # noqa: BLE001 - the job's own requests will say what is wrong
+            LOGGER.debug("neff-cache: the list of withdrawn entries could not be read: %s", error)
+            return frozenset()
+
     def close(self) -> None:
         """Drop connections."""
         try:
             self.transport.close()
-        except (TransportError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - at a job's end of all times
             self._notices.warn("close", f"closing {self.transport.address}: {error}")
 
     def _ask(
@@ -210,7 +222,7 @@ class Remote:
         threading.Thread(target=ask, name="neff-cache probe", daemon=True).start()
 
 
-def _bounded(function: Callable[[], T], limit: float = PUBLISH_LIMIT) -> T:
+def _bounded(function: Callable[[], T], limit: float) -> T:
     """Return ``function()`` if it ends within ``limit`` seconds; else raise `Unreachable` and let it run on alone."""
     done: list[T] = []
     failed: list[BaseException] = []

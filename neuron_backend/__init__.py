@@ -10,14 +10,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from neuron_backend.eager.host import clear_fallback_ops, get_fallback_ops
+    from neuron_backend.eager import clear_fallback_ops, get_fallback_ops
     from neuron_backend.programs import cache_stats, compile_only, report
 
 _HOMES = {
     "cache_stats": "neuron_backend.programs",
-    "clear_fallback_ops": "neuron_backend.eager.host",
+    "clear_fallback_ops": "neuron_backend.eager",
     "compile_only": "neuron_backend.programs",
-    "get_fallback_ops": "neuron_backend.eager.host",
+    "get_fallback_ops": "neuron_backend.eager",
     "report": "neuron_backend.programs",
 }
 

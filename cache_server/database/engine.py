@@ -51,10 +51,14 @@ class Database:
         try:
             self.url = make_url(url)
         except ArgumentError as error:
-            raise ConfigurationError(f"--database {url!r} is no SQLAlchemy URL; try sqlite:////path/to/cache.db") from error
+            raise ConfigurationError(
+                f"--database {url!r} is no SQLAlchemy URL; try sqlite:////path/to/cache.db"
+            ) from error
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         if not self.is_sqlite and self.url.get_backend_name() != "postgresql":
-            raise ConfigurationError(f"--database {self.url.get_backend_name()!r} is not supported: take sqlite or postgresql")
+            raise ConfigurationError(
+                f"--database {self.url.get_backend_name()!r} is not supported: take sqlite or postgresql"
+            )
         self._clock: Clock = clock or (host_clock if self.is_sqlite else server_clock)
         options: dict[str, Any] = {"pool_size": connections, "pool_pre_ping": not self.is_sqlite}
         self.engine = create_engine(self.url, **options)

@@ -15,7 +15,7 @@ from client.wire import Entry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.orm import Session
 
 
@@ -168,5 +168,5 @@ def totals(connection: Connection) -> list[Totals]:
     ]
 
 
-def _at(address: Address) -> tuple[object, ...]:
+def _at(address: Address) -> tuple[ColumnElement[bool], ...]:
     return (EntryRow.project == address.project, EntryRow.kind == str(address.kind), EntryRow.key == address.key)

@@ -12,8 +12,8 @@ from cache_server.errors import PROBLEM_JSON
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
-    from starlette.types import Scope as AsgiScope
     from starlette.types import Receive, Send
+    from starlette.types import Scope as AsgiScope
 
     from cache_server.errors import Problem
 

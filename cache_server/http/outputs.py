@@ -77,9 +77,9 @@ async def send_output(
         # the first piece is read before the answer begins: a small output costs one hop, and an error is still sayable
         piece = await workers.run(body.first, read=is_get)
         await send(start)
-        if body.has_more:
+        if body.has_more():
             async with watching(receive) as gone:
-                while body.has_more and not gone.done():
+                while body.has_more() and not gone.done():
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     piece = await workers.run(body.next)
         await send({"type": "http.response.body", "body": piece})
@@ -99,7 +99,6 @@ class _Body:
         self._opened: OpenOutput | None = None
         self._pieces: Iterator[bytes] = iter(())
 
-    @property
     def has_more(self) -> bool:
         return self._left > 0
 

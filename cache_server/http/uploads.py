@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from cache_server.compression import PlainBytes, TooLargeError
@@ -13,11 +14,11 @@ from cache_server.stores.base import CHUNK, Blob
 from client.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable
 
     from starlette.types import Receive, Scope
 
-    from cache_server.stores.base import Store
+    from cache_server.stores.base import Store, Upload
     from cache_server.workers import Workers
 
 
@@ -31,45 +32,64 @@ class Received(NamedTuple):
 
 
 class _Intake:
-    """The worker-thread half: hashes and writes. One call at a time."""
+    """The worker-thread half: hashes and writes. The lock makes `abort` wait for a call that still runs."""
 
     def __init__(self, store: Store, blob: Blob, limit: int) -> None:
+        self._store = store
         self._blob = blob
         self._plain = PlainBytes(blob.encoding, limit=limit)
         self._digest = hashlib.sha256()
         self._size = 0
         self._stored_size = 0
-        self._upload = store.begin_upload(blob.address)
+        self._lock = threading.Lock()
+        self._upload: Upload | None = None
+        self._ended = False
 
     def take(self, batch: list[bytes]) -> None:
         """Hash and write some pieces of the body."""
-        try:
-            for data in batch:
-                for piece in self._plain.feed(data):
-                    self._digest.update(piece)
-                    self._size += len(piece)
-                self._upload.write(data)
-                self._stored_size += len(data)
-        except TooLargeError as error:
-            raise Problem("too_large") from error
-        except FormatError as error:
-            raise Problem("broken_body", str(error)) from error
+        with self._lock:
+            upload = self._begun()
+            try:
+                for data in batch:
+                    for piece in self._plain.feed(data):
+                        self._digest.update(piece)
+                        self._size += len(piece)
+                    upload.write(data)
+                    self._stored_size += len(data)
+            except TooLargeError as error:
+                raise Problem("too_large") from error
+            except FormatError as error:
+                raise Problem("broken_body", str(error)) from error
 
-    def commit(self, replace_stale: Callable[[Blob, int], None]) -> Received:
+    def commit(self, make_room: Callable[[Blob, int], None]) -> Received:
         """Make the output durable if it is what its address says."""
-        try:
-            self._plain.finish()
-        except FormatError as error:
-            raise Problem("broken_body", str(error)) from error
-        if self._digest.hexdigest() != self._blob.sha256:
-            raise Problem("wrong_digest", f"the body hashes to {self._digest.hexdigest()}")
-        replace_stale(self._blob, self._stored_size)
-        created = self._upload.commit(self._blob)
-        return Received(self._blob, self._size, self._stored_size, created)
+        with self._lock:
+            upload = self._begun()
+            try:
+                self._plain.finish()
+            except FormatError as error:
+                raise Problem("broken_body", str(error)) from error
+            found = self._digest.hexdigest()
+            if found != self._blob.sha256:
+                raise Problem("wrong_digest", f"the body hashes to {found}")
+            make_room(self._blob, self._stored_size)
+            created = upload.commit(self._blob)
+            stored = self._stored_size if created else self._store.stored_size(self._blob)
+            return Received(self._blob, self._size, self._stored_size if stored is None else stored, created)
+
+    def _begun(self) -> Upload:
+        if self._ended:
+            raise Problem("short_body")
+        if self._upload is None:
+            self._upload = self._store.begin_upload(self._blob.address)
+        return self._upload
 
     def abort(self) -> None:
-        """Drop what was written; does nothing after `commit`."""
-        self._upload.abort()
+        """Drop what was written, and whatever comes after; does nothing after `commit`."""
+        with self._lock:
+            self._ended = True
+            if self._upload is not None:
+                self._upload.abort()
 
 
 async def receive_output(
@@ -81,27 +101,55 @@ async def receive_output(
     workers: Workers,
     limit: int,
     idle_seconds: float,
-    replace_stale: Callable[[Blob, int], None],
+    make_room: Callable[[Blob, int], None],
 ) -> Received:
     """Store the request's body as ``blob``. ``limit`` bounds its plain bytes; raises `Problem` for what is wrong.
 
-    While one batch is hashed and written, the next is received: never more than two are in memory. ``replace_stale``
-    is called with the output's place and stored size before it takes that place.
+    While one batch is hashed and written, the next is received: never more than two are in memory. ``make_room`` is
+    called with the output's place and stored size before it takes that place.
     """
-    declared = header(scope, b"content-length")
-    if declared is not None and int(declared) > limit:
+    text = header(scope, b"content-length")
+    declared = int(text) if text is not None and text.isdigit() else None
+    if declared is not None and declared > limit:
         raise Problem("too_large")
-    intake = await workers.run(_Intake, store, blob, limit)
-    writing: asyncio.Future[None] | None = None
+    intake = _Intake(store, blob, limit)
+    writing: asyncio.Task[None] | None = None
     try:
-        async for batch in _batches(receive, None if declared is None else int(declared), idle_seconds):
+        async for batch in _batches(receive, declared, idle_seconds):
             if writing is not None:
-                await _uninterrupted(writing)
-            writing = asyncio.ensure_future(workers.run(intake.take, batch))
+                await writing
+            writing = asyncio.create_task(workers.run(intake.take, batch))
         if writing is not None:
-            await _uninterrupted(writing)
-        return await _uninterrupted(asyncio.ensure_future(workers.run(intake.commit, replace_stale)))
+            await writing
+        return await workers.run(intake.commit, make_room)
     finally:
-        if writing is not None and not writing.done():
+        if writing is not None:
+            # its own failure is already on its way to the caller, or does not matter any more
             await asyncio.wait([writing])
-        await _uninterrupted(asyncio.ensure_future(workers.run(intake.abort)))
+            _ = writing.cancelled() or writing.exception()
+        await workers.run(intake.abort)
+
+
+async def _batches(receive: Receive, declared: int | None, idle_seconds: float) -> AsyncIterator[list[bytes]]:
+    """Yield the body in batches of about `CHUNK` bytes; raises `Problem` if it stops early or stands still."""
+    batch: list[bytes] = []
+    held = total = 0
+    more = True
+    while more:
+        try:
+            async with asyncio.timeout(idle_seconds):
+                message = await receive()
+        except TimeoutError:
+            raise Problem("upload_timeout") from None
+        if message["type"] == "http.disconnect":
+            raise Problem("short_body")
+        data = message.get("body", b"")
+        more = message.get("more_body", False)
+        batch.append(data)
+        held += len(data)
+        total += len(data)
+        if held >= CHUNK or not more:
+            yield batch
+            batch, held = [], 0
+    if declared is not None and total < declared:
+        raise Problem("short_body")

@@ -20,8 +20,9 @@ from client.wire import Entry
 if TYPE_CHECKING:
     from cache_server.address import Address
     from cache_server.database.engine import Database
+    from cache_server.locking import KeyLocks
     from cache_server.services.removal import Removal
-    from cache_server.stores.base import Store
+    from cache_server.stores.base import Blob, Store
 
 _log = structlog.get_logger("cache_server.catalogue")
 
@@ -29,8 +30,9 @@ _log = structlog.get_logger("cache_server.catalogue")
 class Catalogue:
     """Entries by key. All methods block: worker threads only."""
 
-    def __init__(self, store: Store, database: Database, removal: Removal) -> None:
+    def __init__(self, store: Store, database: Database, locks: KeyLocks, removal: Removal) -> None:
         self._store = store
+        self._locks = locks
         self._database = database
         self._removal = removal
 
@@ -61,6 +63,18 @@ class Catalogue:
             self._removal.quarantine(address, found.entry, damaged)
             return None
         return found.entry
+
+    def make_room(self, blob: Blob, stored_size: int) -> None:
+        """Remove what is stored in ``blob``'s place with another size, unless an entry names it.
+
+        Two zstd frames of the same bytes differ in size; an upload must not be stuck behind one that was abandoned.
+        """
+        if self._store.stored_size(blob) in {None, stored_size}:
+            return
+        with self._locks.hold(blob.address):
+            entry = self.settle(blob.address)
+            if entry is None or blob.sha256 not in {output.sha256 for output in entry.outputs}:
+                self._store.remove(blob.address, blob.file_name)
 
     def add(self, address: Address, entry: Entry) -> None:
         """Index an entry that stands in the store."""

@@ -74,9 +74,7 @@ class Deletion:
                 )
                 .order_by(RevocationRow.time)
             )
-            return [
-                {"kind": row.kind, "key": row.key, "sha256": row.sha256, "time": rfc3339(row.time)} for row in rows
-            ]
+            return [{"kind": row.kind, "key": row.key, "sha256": row.sha256, "time": rfc3339(row.time)} for row in rows]
 
     def forget(self) -> None:
         """Remove revocations that are over."""

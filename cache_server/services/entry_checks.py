@@ -26,7 +26,7 @@ _FOREIGN_MEMBERS = ("layout", "name", "compiler_version", "target")
 
 
 def check_entry(address: Address, entry: Entry) -> None:
-    """Raise `Problem` unless ``entry`` belongs at ``address``: same names, and a key document that hashes to the key."""
+    """Raise `Problem` unless ``entry`` belongs at ``address``: the same names, and a document that hashes to the key."""
     if (entry.project, entry.kind, entry.key) != tuple(address):
         raise Problem("invalid", f"the entry names {entry.project}/{entry.kind}/{entry.key}, its address {address}")
     if entry.key_document is None:
@@ -42,7 +42,7 @@ def check_entry(address: Address, entry: Entry) -> None:
 
 
 def _check_foreign(document: Json) -> None:
-    """A foreign name becomes a path on some client's disk: only names of that cache's own shape may pass."""
+    # the name becomes a path on some client's disk: only names of that cache's own shape may pass
     for member in _FOREIGN_MEMBERS:
         if not isinstance(document.get(member), str):
             raise Problem("invalid", f"a foreign key document holds a text called {member!r}")
@@ -56,7 +56,5 @@ def _check_foreign(document: Json) -> None:
 def missing_outputs(store: Store, address: Address, entry: Entry) -> list[str]:
     """Return the names of outputs that are not stored with the size the entry states."""
     return [
-        output.name
-        for output in entry.outputs
-        if store.stored_size(Blob.of(address, output)) != output.stored_size
+        output.name for output in entry.outputs if store.stored_size(Blob.of(address, output)) != output.stored_size
     ]

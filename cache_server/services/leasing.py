@@ -77,9 +77,7 @@ class Leasing:
                     return self._grant(session, address, row, request.holder, now)
         return self._answer(decision, now)
 
-    def _decide(
-        self, source: Connection | Session, address: Address, request: LeaseRequest, now: float
-    ) -> Decision:
+    def _decide(self, source: Connection | Session, address: Address, request: LeaseRequest, now: float) -> Decision:
         running = leases.running(source, address, now)
         return decide(request, running, leases.failures(source, address, now), now)
 
@@ -89,9 +87,7 @@ class Leasing:
             return Wait(decision.generation, decision.holder, rfc3339(decision.since), max(decision.expires - now, 0.0))
         return decision
 
-    def _grant(
-        self, session: Session, address: Address, row: LeaseRow | None, holder: Holder, now: float
-    ) -> Granted:
+    def _grant(self, session: Session, address: Address, row: LeaseRow | None, holder: Holder, now: float) -> Granted:
         token = self._new_token()
         if row is None:
             row = LeaseRow(project=address.project, kind=str(address.kind), key=address.key)

@@ -70,4 +70,6 @@ class Polling:
         answer = await self._database.read(
             lambda connection: self._leasing.glance(connection, address, request), self._workers.pool
         )
-        return answer or await self._workers.run(self._leasing.acquire, address, request)
+        if answer is not None:
+            return answer
+        return await self._workers.run(self._leasing.acquire, address, request)

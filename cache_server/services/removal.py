@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from cache_server.clock import folder_stamp
 from cache_server.database import entries
 from cache_server.database.models import EntryState
-from cache_server.stores.base import ENTRY_FILE, Blob
+from cache_server.stores.base import Blob
+from client.layout import ENTRY_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,8 +33,14 @@ class Removal:
     def finish(self, address: Address, found: entries.Indexed) -> None:
         """Finish a removal that was begun, here or by a server that died."""
         if found.state is EntryState.QUARANTINED:
-            self._set_aside(address, [self._file(address, found.entry, output.name) for output in found.entry.outputs
-                                      if self._is_damaged(address, found.entry, output.name)])
+            self._set_aside(
+                address,
+                [
+                    self._file(address, found.entry, output.name)
+                    for output in found.entry.outputs
+                    if self._is_damaged(address, found.entry, output.name)
+                ],
+            )
         self._erase(address)
 
     def quarantine(self, address: Address, entry: Entry | None, damaged: Iterable[str]) -> None:

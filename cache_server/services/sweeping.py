@@ -10,7 +10,8 @@ import structlog
 from cache_server.database import entries, leases
 from cache_server.database.models import EntryState
 from cache_server.errors import Problem
-from cache_server.stores.base import ENTRY_FILE, Blob, StoreError
+from cache_server.stores.base import Blob, StoreError
+from client.layout import ENTRY_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,8 +100,6 @@ class Sweeping:
                 self._store.remove(address, file.name)
             return len(orphans)
 
-    def _orphans(
-        self, address: Address, entry: Entry | None, files: list[StoredFile], now: float
-    ) -> list[StoredFile]:
+    def _orphans(self, address: Address, entry: Entry | None, files: list[StoredFile], now: float) -> list[StoredFile]:
         named = {ENTRY_FILE} if entry is None else {ENTRY_FILE, *(Blob.of(address, o).file_name for o in entry.outputs)}
         return [file for file in files if file.name not in named and now - file.modified > self._orphan_seconds]

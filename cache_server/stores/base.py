@@ -1,10 +1,6 @@
 """The seam between the server and where bytes lie: a local disk, a bucket.
 
-Layout, the same everywhere (``docs`` describe it for operators)::
-
-    <root>/<project>/<kind>/<aa>/<key>/<sha256>[.zst]    outputs, first
-    <root>/<project>/<kind>/<aa>/<key>/entry.json        last: the entry exists when this does
-    <root>/quarantine/<project>/<kind>/<key>/<time>/…    damaged entries, never served
+Names are those of `client.layout`, the same everywhere.
 """
 
 from __future__ import annotations
@@ -12,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from client.errors import NeffCacheError
-from client.names import check_digest
+from client.layout import output_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +16,6 @@ if TYPE_CHECKING:
     from cache_server.address import Address
     from client.wire import Encoding, Output
 
-ENTRY_FILE = "entry.json"
 CHUNK = 1 << 20
 """Bytes read or written at once: large enough that one hop to a worker thread costs little beside it."""
 
@@ -48,7 +43,7 @@ class Blob(NamedTuple):
     @property
     def file_name(self) -> str:
         """The file's name in the entry's folder."""
-        return check_digest(self.sha256, "digest") + (".zst" if self.encoding == "zstd" else "")
+        return output_file(self.sha256, self.encoding)
 
 
 class StoredFile(NamedTuple):

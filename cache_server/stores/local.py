@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cache_server.address import Address
-from cache_server.stores.base import CHUNK, ENTRY_FILE, Blob, StoredFile, StoreError, StoreFullError
+from cache_server.stores.base import CHUNK, Blob, StoredFile, StoreError, StoreFullError
 from client.errors import WireError
+from client.layout import ENTRY_FILE, QUARANTINE, quarantine_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _UPLOADS = ".uploads"
-_QUARANTINE = "quarantine"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FILE_MODE = 0o640
 _FOLDER_MODE = 0o750
@@ -190,10 +190,11 @@ class LocalStore:
         temporary = self.new_temporary()
         with _store_errors("writing entry.json"):
             try:
-                with temporary.open("xb", opener=lambda path, flags: os.open(path, flags, _FILE_MODE)) as file:
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
+                with os.fdopen(descriptor, "wb") as file:
                     file.write(data)
                     file.flush()
-                    os.fsync(file.fileno())
+                    os.fsync(descriptor)
                 return self.link_into_place(temporary, address, ENTRY_FILE)
             finally:
                 temporary.unlink(missing_ok=True)
@@ -247,7 +248,7 @@ class LocalStore:
 
     def set_aside(self, address: Address, file_names: list[str], label: str) -> None:
         """Link the files into the quarantine: as good as a copy, because stored files never change."""
-        target = self.root / _QUARANTINE / address.project / address.kind / address.key / label
+        target = self.root / quarantine_folder(address.project, address.kind, address.key, label)
         with _store_errors("setting files aside"):
             target.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
             for name in file_names:
@@ -293,7 +294,7 @@ class LocalStore:
         """Remove quarantined entries by age, and the folders they leave empty."""
         removed = 0
         with _store_errors("sweeping the quarantine"):
-            for project in self._folders(self.root / _QUARANTINE):
+            for project in self._folders(self.root / QUARANTINE):
                 for kind in self._folders(project):
                     for key in self._folders(kind):
                         for entry in self._folders(key):

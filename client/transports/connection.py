@@ -1,147 +1,98 @@
 """Kept HTTP connections whose every wait has an end.
 
-Deadlines: connecting, look-up and TLS included, takes at most 2 s; the head of an answer comes within the time its
-request allows (5 s, longer for a waiting poll); then at least `PROGRESS` bytes arrive, or are taken, every 30 s. A
-plain socket time-out would not do: a server that sends one byte now and then never runs into it.
+How long each step may take is said by `client.transports.limits`, how it is kept to by
+`client.transports.timed_socket`.
 """
 
 from __future__ import annotations
 
 import http.client
-import io
 import os
-import select
 import ssl
-import time
 from collections import deque
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from client.errors import Unreachable
 from client.transports.dial import dial
+from client.transports.timed_socket import TimedSocket
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator, Mapping
 
-    from client.transports.endpoint import Origin, Proxy
+    from client.transports.endpoint import Origin, Route
+    from client.transports.limits import Limits
 
-    if TYPE_CHECKING:
-        from _typeshed import ReadableBuffer, WriteableBuffer
-
-CONNECT_SECONDS = 2.0
-ANSWER_SECONDS = 5.0
-STALL_SECONDS = 30.0
-PROGRESS = 64 * 1024
-_BUFFER = 64 * 1024
 _KEEP_SECONDS = 30.0
 _KEEP = 16
 
 
-class TimedSocket:
-    """A connected socket as `http.client` uses one; ``monotonic`` seconds decide how long it may wait."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is sent. The head of the answer must come within ``answer_seconds``, and all must end by ``until``."""
 
-    def __init__(self, sock: socket.socket, monotonic: Callable[[], float]) -> None:
-        self._sock = sock
-        self._monotonic = monotonic
-        self._until = self._last = float("inf")
-        self._moved = 0
-        self._stall = float("inf")
-        self._users = 1
-
-    def limit(self, until: float) -> None:
-        """Let nothing go on after ``until``, whatever else is allowed."""
-        self._last = until
-
-    def expect_within(self, seconds: float) -> None:
-        """Let all that is read from here on arrive within ``seconds``."""
-        self._until, self._stall = self._monotonic() + seconds, float("inf")
-
-    def expect_progress(self, seconds: float) -> None:
-        """Let reading go on for as long as `PROGRESS` bytes arrive every ``seconds``."""
-        self._until, self._stall, self._moved = self._monotonic() + seconds, seconds, 0
-
-    def _arm(self) -> None:
-        left = min(self._until, self._last) - self._monotonic()
-        if left <= 0:
-            raise TimeoutError("timed out")
-        self._sock.settimeout(None if left == float("inf") else left)
-
-    def read_into(self, buffer: WriteableBuffer) -> int:
-        """Return how many bytes were put into ``buffer``; raises TimeoutError after the deadline."""
-        self._arm()
-        count = self._sock.recv_into(buffer)
-        self._moved += count
-        if self._moved >= PROGRESS and self._stall != float("inf"):
-            self._until, self._moved = self._monotonic() + self._stall, 0
-        return count
-
-    def sendall(self, data: ReadableBuffer) -> None:
-        """Send ``data`` for as long as the other side takes `PROGRESS` bytes every `STALL_SECONDS`."""
-        rest = memoryview(data).cast("B")
-        while rest:
-            self._until = self._monotonic() + STALL_SECONDS
-            self._arm()
-            self._sock.sendall(rest[:PROGRESS])
-            rest = rest[PROGRESS:]
-
-    def is_silent(self) -> bool:
-        """Return whether the kept connection is as it was left: what arrives unasked is its end."""
-        poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
-        return not poll.poll(0)
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """Return a reader, which keeps the socket open until it is closed itself."""
-        self._users += 1
-        return io.BufferedReader(_Reader(self), _BUFFER)
-
-    def close(self) -> None:
-        """Close the socket once its last reader is closed."""
-        self._users -= 1
-        if not self._users:
-            self._sock.close()
-
-
-class _Reader(io.RawIOBase):
-    def __init__(self, sock: TimedSocket) -> None:
-        self._timed = sock
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        return self._timed.read_into(buffer)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._timed.close()
-        super().close()
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    answer_seconds: float
+    body: bytes | None = None
+    until: float = float("inf")
 
 
 class Connection(http.client.HTTPConnection):
-    """One connection to ``origin``; ``proxy`` and ``tls`` as `client.transports.dial.dial` takes them."""
+    """One connection, opened by its first request."""
 
-    def __init__(
-        self, origin: Origin, proxy: Proxy | None, tls: ssl.SSLContext | None, monotonic: Callable[[], float]
-    ) -> None:
-        super().__init__(origin.host, origin.port)
-        self.default_port = 443 if origin.is_tls else 80
-        self.origin = origin
+    def __init__(self, route: Route, limits: Limits, monotonic: Callable[[], float]) -> None:
+        super().__init__(route.origin.host, route.origin.port)
+        self.default_port = 443 if route.origin.is_tls else 80  # is left out of the Host header
+        self.route = route
         self.idle_since = 0.0
-        self._proxy = proxy
-        self._tls = tls
+        self._limits = limits
         self._monotonic = monotonic
-        self.timed: TimedSocket | None = None
+        self._timed: TimedSocket | None = None
 
     def connect(self) -> None:
-        """Connect within `CONNECT_SECONDS`."""
-        sock = dial(self.origin, self._proxy, self._tls, CONNECT_SECONDS, self._monotonic)
-        self.timed = TimedSocket(sock, self._monotonic)
-        self.sock = cast("socket.socket", self.timed)
+        """Connect, within the limit for that."""
+        self._open()
+
+    def _open(self) -> TimedSocket:
+        sock = dial(self.route, self._limits.connect, monotonic=self._monotonic)
+        self._timed = TimedSocket(sock, self._limits.stall, self._monotonic)
+        self.sock = cast("socket.socket", self._timed)
+        return self._timed
+
+    def is_usable(self) -> bool:
+        """Return whether a kept connection may carry another request."""
+        fresh = self._monotonic() - self.idle_since < _KEEP_SECONDS
+        return fresh and self._timed is not None and self._timed.is_silent()
+
+    def exchange(self, request: Request) -> Answer:
+        """Send the request and read the head of its answer; raises OSError and HTTPException."""
+        timed = self._open() if self.sock is None or self._timed is None else self._timed
+        timed.limit(request.until)
+        target, headers = request.target, dict(request.headers)
+        proxy = self.route.proxy
+        if proxy is not None and self.route.tls is None:  # in clear text the proxy reads and forwards each request
+            target = f"{self.route.origin}{target}"
+            if proxy.authorization is not None:
+                headers["Proxy-Authorization"] = proxy.authorization
+        refused_early: OSError | None = None
+        try:
+            self.request(request.method, target, request.body, headers)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            if request.body is None:
+                raise
+            refused_early = error  # a server that does not want a body says so and hangs up: hear it out
+        timed.expect_within(request.answer_seconds)
+        try:
+            return Answer(self.getresponse(), timed)
+        except ConnectionError as error:
+            raise error if refused_early is None else refused_early from None
 
     def __del__(self) -> None:
-        """Close what a caller never gave back."""
+        """Close what nobody closed: a transport may be dropped without a word."""
         self.close()
 
 
@@ -165,8 +116,7 @@ class Pool:
         while idle:
             with suppress(IndexError):  # another thread was quicker
                 connection = idle.pop()
-                fresh = self._monotonic() - connection.idle_since < _KEEP_SECONDS
-                if fresh and connection.timed is not None and connection.timed.is_silent():
+                if connection.is_usable():
                     return connection
                 connection.close()
         return None
@@ -174,7 +124,7 @@ class Pool:
     def give(self, connection: Connection) -> None:
         """Keep a connection whose answer was read to its end."""
         connection.idle_since = self._monotonic()
-        idle = self._idle.setdefault(connection.origin, deque())
+        idle = self._idle.setdefault(connection.route.origin, deque())
         if len(idle) >= _KEEP:
             connection.close()
         else:
@@ -189,43 +139,28 @@ class Pool:
 
 
 class Wire:
-    """Sends requests over a pool of connections that ``connection`` makes; all failures are `Unreachable`."""
+    """Sends requests over a pool of connections that ``connect`` makes; all failures are `Unreachable`."""
 
-    def __init__(
-        self, connection: Callable[[Origin], Connection], monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._connection = connection
-        self._monotonic = monotonic
+    def __init__(self, connect: Callable[[Origin], Connection], monotonic: Callable[[], float]) -> None:
+        self._connect = connect
         self._pool = Pool(monotonic)
 
     @contextmanager
-    def request(
-        self,
-        origin: Origin,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        answer_seconds: float = ANSWER_SECONDS,
-        until: float = float("inf"),
-    ) -> Iterator[Answer]:
-        """Send a request; the answer is read inside the ``with`` block, and OSErrors there are translated too.
-
-        The head must come within ``answer_seconds`` and nothing goes on after ``until``. All our requests may be sent
-        twice, so that one on a kept connection that the server had closed meanwhile is sent again on a new one.
-        """
-        connection = None
+    def exchange(self, origin: Origin, request: Request) -> Iterator[Answer]:
+        """Send a request; its answer is read inside the ``with`` block, where OSErrors are translated too."""
+        connection, answer = None, None
         try:
-            connection, response = self._send(origin, method, target, headers, body, answer_seconds, until)
-            yield Answer(response, connection)
-            if response.isclosed() and not response.will_close and connection.sock is not None:
+            connection, answer = self._send(origin, request)
+            yield answer
+            if answer.is_finished() and connection.sock is not None:
                 self._pool.give(connection)
                 connection = None
         except (OSError, http.client.HTTPException) as error:
-            path = target.partition("?")[0].removeprefix(str(origin))
-            raise Unreachable(f"{method} {origin}{path} failed: {_reason(error)}") from error
+            path = request.target.partition("?")[0]  # what follows may be a signature that opens the object
+            raise Unreachable(f"{request.method} {origin}{path} failed: {_reason(error)}") from error
         finally:
+            if answer is not None:
+                answer.response.close()
             if connection is not None:
                 connection.close()
 
@@ -233,21 +168,13 @@ class Wire:
         """Close idle connections."""
         self._pool.close()
 
-    def _send(
-        self,
-        origin: Origin,
-        method: str,
-        target: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        answer_seconds: float,
-        until: float,
-    ) -> tuple[Connection, http.client.HTTPResponse]:
+    def _send(self, origin: Origin, request: Request) -> tuple[Connection, Answer]:
+        """Send the request, and once more if a kept connection was closed meanwhile: all of ours may come twice."""
         while True:
             kept = self._pool.take(origin)
-            connection = kept or self._connection(origin)
+            connection = kept or self._connect(origin)
             try:
-                return connection, _exchange(connection, method, target, headers, body, answer_seconds, until)
+                return connection, connection.exchange(request)
             except (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
                 connection.close()
                 if kept is None:
@@ -257,41 +184,17 @@ class Wire:
                 raise
 
 
-def _exchange(
-    connection: Connection,
-    method: str,
-    target: str,
-    headers: Mapping[str, str],
-    body: bytes | None,
-    answer_seconds: float,
-    until: float,
-) -> http.client.HTTPResponse:
-    if connection.sock is None:
-        connection.connect()
-    timed = connection.timed
-    assert timed is not None  # noqa: S101 - connect() has just set it
-    timed.limit(until)
-    refused_early: OSError | None = None
-    try:
-        connection.request(method, target, body, dict(headers))
-    except (BrokenPipeError, ConnectionResetError) as error:
-        if body is None:
-            raise
-        refused_early = error  # a server that does not want a body says so and hangs up: hear it out
-    timed.expect_within(answer_seconds)
-    try:
-        return connection.getresponse()
-    except ConnectionError as error:
-        raise error if refused_early is None else refused_early from None
-
-
 class Answer:
     """The answer to a request, its body not yet read."""
 
-    def __init__(self, response: http.client.HTTPResponse, connection: Connection) -> None:
+    def __init__(self, response: http.client.HTTPResponse, timed: TimedSocket) -> None:
         self.response = response
         self.status = response.status
-        self._timed = connection.timed
+        self._timed = timed
+
+    def is_finished(self) -> bool:
+        """Return whether the body was read to its end and the connection may be used again."""
+        return self.response.isclosed() and not self.response.will_close
 
     def header(self, name: str) -> str:
         """Return a header's value, or ""."""
@@ -308,8 +211,7 @@ class Answer:
 
     def begin_body(self) -> http.client.HTTPResponse:
         """Return the response for reading a body that may take as long as it makes progress."""
-        if self._timed is not None:
-            self._timed.expect_progress(STALL_SECONDS)
+        self._timed.expect_progress()
         return self.response
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import queue
+import re
 import socket
-import ssl
 import threading
 import time
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,12 +14,12 @@ from client.errors import Unreachable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from client.transports.endpoint import Origin, Proxy
+    from client.transports.endpoint import Origin, Proxy, Route
 
 Lookup: TypeAlias = "Callable[[str, int], list[tuple[Any, ...]]]"
 
 _MAX_TUNNEL_ANSWER = 16 * 1024
-_OK = 200
+_TUNNEL_OPEN = re.compile(rb"HTTP/1\.[01] 2[0-9][0-9]\b")
 
 
 def _getaddrinfo(host: str, port: int) -> list[tuple[Any, ...]]:
@@ -53,17 +53,17 @@ def resolve(host: str, port: int, seconds: float, lookup: Lookup = _getaddrinfo)
 
 
 def dial(
-    origin: Origin,
-    proxy: Proxy | None,
-    tls: ssl.SSLContext | None,
+    route: Route,
     seconds: float,
+    *,
     monotonic: Callable[[], float] = time.monotonic,
     lookup: Lookup = _getaddrinfo,
 ) -> socket.socket:
-    """Return a socket connected to ``origin``, by way of ``proxy`` if there is one, within ``seconds`` in all.
+    """Return a socket connected to the route's origin, within ``seconds`` in all.
 
-    Encrypted if ``tls`` is given. Raises OSError, or `Unreachable` for a proxy that opens no tunnel.
+    Raises OSError, or `Unreachable` for a proxy that opens no tunnel.
     """
+    origin, proxy, tls = route.origin, route.proxy, route.tls
     deadline = monotonic() + seconds
 
     def left() -> float:
@@ -111,15 +111,14 @@ def _tunnel(sock: socket.socket, origin: Origin, proxy: Proxy, left: Callable[[]
         lines.append(f"Proxy-Authorization: {proxy.authorization}")
     sock.settimeout(left())
     sock.sendall("\r\n".join([*lines, "", ""]).encode("ascii"))
-    answer = b""
-    # One byte at a time near the end would be safest, but nothing follows the answer before we speak.
+    answer = b""  # nothing follows it before we speak, so that reading on cannot swallow more than the answer
     while b"\r\n\r\n" not in answer:
         sock.settimeout(left())
         part = sock.recv(4096)
         answer += part
         if not part or len(answer) > _MAX_TUNNEL_ANSWER:
             raise Unreachable(f"the proxy {proxy.origin} broke off before it opened a tunnel to {origin}")
-    words = answer.split(b"\r\n", 1)[0].split(None, 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or words[1] != b"%d" % _OK:  # noqa: PLR2004
-        said = answer.split(b"\r\n", 1)[0][:80].decode("ascii", "replace")
+    status = answer.partition(b"\r\n")[0]
+    if not _TUNNEL_OPEN.match(status):
+        said = status[:80].decode("ascii", "replace")
         raise Unreachable(f"the proxy {proxy.origin} opened no tunnel to {origin}: {said!r}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
 import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
-from urllib.request import proxy_bypass_environment
 
 from client.errors import ConfigurationError
 from client.token import is_loopback
@@ -54,6 +54,15 @@ class Proxy:
     authorization: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How an origin is reached: directly or through ``proxy``; with ``tls`` where the scheme asks for it."""
+
+    origin: Origin
+    proxy: Proxy | None = None
+    tls: ssl.SSLContext | None = None
+
+
 def parse_origin(url: str) -> tuple[Origin, SplitResult]:
     """Return the origin of an ``http(s)`` URL and its parts; raises ValueError with half a sentence."""
     try:
@@ -98,7 +107,7 @@ def proxy_for(origin: Origin, environ: Mapping[str, str]) -> Proxy | None:
     names = (f"{origin.scheme}_proxy", *(() if cgi else (f"{origin.scheme}_proxy".upper(),)), "all_proxy", "ALL_PROXY")
     name = next((name for name in names if environ.get(name)), None)
     bypass = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-    if name is None or proxy_bypass_environment(f"{origin.host}:{origin.port}", {"no": bypass}):
+    if name is None or any(_bypasses(part.strip(), origin) for part in bypass.split(",")):
         return None
     url = environ[name]
     try:
@@ -114,6 +123,18 @@ def proxy_for(origin: Origin, environ: Mapping[str, str]) -> Proxy | None:
         return Proxy(proxy, None)
     secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
     return Proxy(proxy, f"Basic {base64.b64encode(secret).decode()}")
+
+
+def _bypasses(pattern: str, origin: Origin) -> bool:
+    """Return whether one word of ``no_proxy`` covers the origin: ``*``, a domain and all below it, a network."""
+    if pattern in {"*", origin.host, origin.authority}:
+        return True
+    try:
+        return ipaddress.ip_address(origin.host) in ipaddress.ip_network(pattern, strict=False)
+    except ValueError:
+        pass
+    name, _, port = pattern.lower().removeprefix("*").removeprefix(".").partition(":")
+    return bool(name) and f".{origin.host}".endswith(f".{name}") and port in {"", str(origin.port)}
 
 
 def tls_context(environ: Mapping[str, str], *, own: bool) -> ssl.SSLContext:
@@ -140,3 +161,8 @@ def tls_context(environ: Mapping[str, str], *, own: bool) -> ssl.SSLContext:
                 "certificate and its key, not encrypted"
             ) from error
     return context
+
+
+def route_to(origin: Origin, environ: Mapping[str, str], *, own: bool) -> Route:
+    """Return how to reach ``origin``, our ``own`` server or one that it redirects to; raises `ConfigurationError`."""
+    return Route(origin, proxy_for(origin, environ), tls_context(environ, own=own) if origin.is_tls else None)

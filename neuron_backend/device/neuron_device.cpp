@@ -2,6 +2,7 @@
 //
 // Nothing here knows of Python: all is reached through the dispatcher (torch.ops.neuron_device.*), so that one file
 // serves every CPython with the same torch. All other operators of the device are in neuron_backend.eager.
+#include "describe.h"
 #include "generator.h"
 #include "hooks.h"
 #include "memory.h"
@@ -19,6 +20,7 @@
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/strides.h>
 #include <torch/library.h>
 
 #include <optional>
@@ -110,7 +112,12 @@ std::vector<at::Tensor> as_cpu_contiguous(const at::TensorList tensors) {
   std::vector<at::Tensor> result;
   result.reserve(tensors.size());
   for (const auto& tensor : tensors) {
-    result.push_back(as_cpu(tensor).resolve_conj().resolve_neg().contiguous());
+    auto host = as_cpu(tensor).resolve_conj().resolve_neg().contiguous();
+    const auto strides = c10::contiguous_strides(host.sizes());
+    if (host.strides() != c10::IntArrayRef(strides)) {
+      host = host.as_strided(host.sizes(), strides);  // torch lets an axis of size 1 have any stride; programs do not
+    }
+    result.push_back(std::move(host));
   }
   return result;
 }
@@ -131,6 +138,41 @@ at::Tensor view_of(const at::Tensor& base, const at::Tensor& view) {
       view.storage().data() == base.storage().data() && view.storage().nbytes() <= base.storage().nbytes(),
       "this host tensor is no view of the device tensor");
   return tensor_over(base.storage(), kKeys, view);
+}
+
+// Whether `tensor` is all of its storage, in plain order.
+bool is_whole(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && tensor.storage_offset() == 0 && !tensor.is_conj() && !tensor.is_neg() &&
+      tensor.storage().nbytes() == static_cast<size_t>(tensor.numel()) * tensor.itemsize();
+}
+
+// Gives `destination` the memory of `value` instead of a copy, where nobody can tell the difference.
+bool take_memory(const at::Tensor& destination, const at::Tensor& value) {
+  const c10::DataPtr& held = destination.storage().data_ptr();
+  if (destination.numel() == 0 || destination.sizes() != value.sizes() || destination.dtype() != value.dtype() ||
+      !is_whole(destination) || !is_whole(value) || value.storage().use_count() != 1 ||
+      held.get_deleter() != &Block::release || static_cast<Block*>(held.get_context())->references.load() != 1) {
+    return false;
+  }
+  const c10::Device device = held.device();
+  count_allocation(device.index(), value.storage().nbytes());
+  void* data = value.storage().mutable_data();
+  auto* block = new Block{data, value.storage().nbytes(), device.index(), value.storage()};
+  destination.storage().unsafeGetStorageImpl()->set_data_ptr_noswap({data, block, &Block::release, device});
+  return true;
+}
+
+// Writes each of `values`, fresh host tensors that the caller gives up, to the device tensor in its place.
+void store(const at::TensorList destinations, const at::TensorList values) {
+  TORCH_CHECK(destinations.size() == values.size(), "expected one value for each destination");
+  const at::AutoDispatchBelowADInplaceOrView below;
+  for (size_t index = 0; index < values.size(); ++index) {
+    const auto& destination = destinations[index];
+    at::native::resize_output(destination, values[index].sizes());
+    if (!take_memory(destination, values[index])) {
+      as_cpu(destination).copy_(values[index]);
+    }
+  }
 }
 
 // ------------------------------------------------------------------------------------------------ storage operators
@@ -256,6 +298,8 @@ TORCH_LIBRARY(neuron_device, m) {
   m.def("from_cpu(Tensor tensor, int index) -> Tensor");
   m.def("from_cpu_list(Tensor[] tensors, int index) -> Tensor[]");
   m.def("view_of(Tensor base, Tensor view) -> Tensor");
+  m.def("store(Tensor[] destinations, Tensor[] values) -> ()");
+  m.def("describe(Tensor[] tensors, int[] written) -> (str, int[])");
 
   m.def("device_count() -> int", [] { return static_cast<int64_t>(device_count()); });
   m.def("current_device() -> int", [] { return static_cast<int64_t>(current_device); });
@@ -288,6 +332,8 @@ TORCH_LIBRARY_IMPL(neuron_device, CompositeExplicitAutograd, m) {
   m.impl("from_cpu", from_cpu);
   m.impl("from_cpu_list", from_cpu_list);
   m.impl("view_of", view_of);
+  m.impl("store", store);
+  m.impl("describe", describe_all);
 }
 
 // These deal with memory, below autograd; and they take lazily conjugated or negated tensors as they are. Torch's own
@@ -299,6 +345,8 @@ TORCH_LIBRARY_IMPL(neuron_device, CompositeExplicitAutograd, m) {
     m.impl("from_cpu", torch::CppFunction::makeFallthrough());              \
     m.impl("from_cpu_list", torch::CppFunction::makeFallthrough());         \
     m.impl("view_of", torch::CppFunction::makeFallthrough());               \
+    m.impl("store", torch::CppFunction::makeFallthrough());                 \
+    m.impl("describe", torch::CppFunction::makeFallthrough());              \
   }
 NEURON_PASS_THROUGH(Autograd)
 NEURON_PASS_THROUGH(ADInplaceOrView)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from neuron_backend.lowering.dtypes import accumulator
 from neuron_backend.lowering.extremes import LAST_PLACE, extreme, least
 from neuron_backend.lowering.pooling import flat_places, to_places

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-import torch
-
-from neuron_backend.lowering.array import Array
 from neuron_backend.lowering.promotion import compute_dtype, pointwise
 from neuron_backend.lowering.registry import lowers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neuron_backend.lowering.array import Number, Operand
+    from neuron_backend.lowering.array import Array, Number, Operand
     from neuron_backend.lowering.builder import Call
 
 
@@ -85,8 +83,9 @@ def floor_quotient(a: Array, b: Array) -> Array:
         return _opposite(rest, b).where(quotient - 1, quotient)
     quotient = (a - rest) / b
     quotient = _opposite(rest, b).where(quotient - 1, quotient)
+    half = 0.5
     floor = quotient.apply("floor")
-    floor = (quotient - floor > 0.5).where(floor + 1, floor)
+    floor = (quotient - floor > half).where(floor + 1, floor)
     zero = (a / b) * 0
     return b.equals(0).where(a / b, quotient.equals(0).where(zero, floor))
 
@@ -135,9 +134,67 @@ lowers("aten.minimum.default", "prims.minimum.default")(_binary("minimum"))
 lowers("aten.atan2.default", "prims.atan2.default")(
     lambda call, left, right: pointwise(call, lambda a, b: a.apply("atan2", b), left, right, wide=True)
 )
-lowers("aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", "aten.bitwise_and.Scalar_Tensor", "prims.bitwise_and.default")(_binary("and_"))
-lowers("aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", "aten.bitwise_or.Scalar_Tensor", "prims.bitwise_or.default")(_binary("or_"))
-lowers("aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", "aten.bitwise_xor.Scalar_Tensor", "prims.bitwise_xor.default")(_binary("xor"))
+lowers(
+    "aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", "aten.bitwise_and.Scalar_Tensor", "prims.bitwise_and.default"
+)(_binary("and_"))
+lowers("aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", "aten.bitwise_or.Scalar_Tensor", "prims.bitwise_or.default")(
+    _binary("or_")
+)
+lowers(
+    "aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", "aten.bitwise_xor.Scalar_Tensor", "prims.bitwise_xor.default"
+)(_binary("xor"))
+
+
+def _ignoring_nan(name: str) -> Callable[..., Array]:
+    """Lower an extreme that is NaN only where both operands are."""
+
+    def choose(a: Array, b: Array) -> Array:
+        return a.is_nan().where(b, b.is_nan().where(a, a.apply(name, b))) if a.is_float else a.apply(name, b)
+
+    return lambda call, left, right: pointwise(call, choose, left, right)
+
+
+lowers("aten.fmax.default", "prims.fmax.default")(_ignoring_nan("maximum"))
+lowers("aten.fmin.default", "prims.fmin.default")(_ignoring_nan("minimum"))
+
+
+def negative_sign(x: Array) -> Array:
+    """Whether the sign is set, also that of -0.0, whose reciprocal is negative; not told apart for NaN."""
+    return (x < 0) | (x.equals(0) & (1 / x < 0)) if x.is_float else x < 0
+
+
+def _copy_sign(magnitude: Array, sign: Array) -> Array:
+    positive = magnitude.apply("abs")
+    return negative_sign(sign).where(-positive, positive)
+
+
+lowers("aten.copysign.Tensor", "aten.copysign.Scalar")(
+    lambda call, left, right: pointwise(call, _copy_sign, left, right, wide=True)
+)
+
+
+def _hypotenuse(a: Array, b: Array) -> Array:
+    """sqrt(a² + b²) without overflow: the larger taken out of the root. inf wins over NaN."""
+    a, b = a.apply("abs"), b.apply("abs")
+    large, small = a.apply("maximum", b), a.apply("minimum", b)
+    ratio = small / large
+    root = large * (ratio * ratio + 1).apply("sqrt")
+    infinite = a.equals(math.inf) | b.equals(math.inf)
+    return infinite.where(math.inf, large.equals(0).where(0, root))
+
+
+lowers("aten.hypot.default", "prims.hypot.default")(
+    lambda call, left, right: pointwise(call, _hypotenuse, left, right, wide=True)
+)
+lowers("aten.ldexp.Tensor")(
+    lambda call, left, right: pointwise(call, lambda a, b: a * a.full(2).apply("power", b), left, right, wide=True)
+)
+lowers("aten.nextafter.default", "prims.nextafter.default")(_binary("chlo.next_after"))
+lowers("aten.bitwise_left_shift.Tensor", "prims.shift_left.default")(_binary("shift_left"))
+lowers("aten.bitwise_right_shift.Tensor", "prims.shift_right_arithmetic.default")(_binary("shift_right_arithmetic"))
+lowers("aten.special_zeta.default", "prims.zeta.default")(
+    lambda call, left, right: pointwise(call, lambda a, b: a.apply("chlo.zeta", b), left, right, wide=True)
+)
 
 
 @lowers("aten.clamp.default", "aten.clamp.Tensor")

@@ -1,4 +1,4 @@
-"""A tensor value of the program being built, with the element-wise and shape operations that handlers are written in."""
+"""A tensor value of the program being built: the element-wise and shape operations that handlers are written in."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Array:
     """One static tensor value. Operations want operands of one dtype and shape; Python numbers become splats."""
 
     builder: Builder
-    value: ir.Value
+    value: ir.Value[Any]
     dtype: torch.dtype
     shape: tuple[int, ...]
 
@@ -47,7 +47,7 @@ class Array:
         """Whether elements are floating-point numbers."""
         return self.dtype.is_floating_point
 
-    def like(self, value: ir.Value) -> Array:
+    def like(self, value: ir.Value[Any]) -> Array:
         """Wrap a value of this array's dtype and shape."""
         return Array(self.builder, value, self.dtype, self.shape)
 
@@ -61,9 +61,10 @@ class Array:
         """Apply an element-wise operation of StableHLO (or ``chlo.<name>``) whose result has the operands' type."""
         dialect, _, plain = name.rpartition(".")
         operation = getattr(chlo if dialect else hlo, plain)
-        return self.like(operation(self.value, *(self._operand(other).value for other in others)))
+        return self.like(operation(self.value, *(self.paired(other).value for other in others)))
 
-    def _operand(self, other: Operand) -> Array:
+    def paired(self, other: Operand) -> Array:
+        """Return a number as a splat like this array, or an array that must be of this dtype and shape."""
         if not isinstance(other, Array):
             return self.full(other)
         if other.dtype != self.dtype or other.shape != self.shape:
@@ -105,7 +106,7 @@ class Array:
 
     def compare(self, direction: str, other: Operand) -> Array:
         """Compare element by element; ``direction`` is one of EQ NE LT LE GT GE, false for NaN but for NE."""
-        result = hlo.compare(self.value, self._operand(other).value, hlo.ComparisonDirectionAttr.get(direction))
+        result = hlo.compare(self.value, self.paired(other).value, hlo.ComparisonDirectionAttr.get(direction))
         return Array(self.builder, result, torch.bool, self.shape)
 
     def equals(self, other: Operand) -> Array:
@@ -137,7 +138,7 @@ class Array:
         pattern = chosen if isinstance(chosen, Array) else otherwise
         if not isinstance(pattern, Array):
             raise TypeError("one of the two must be an Array")
-        then, other = pattern._operand(chosen), pattern._operand(otherwise)
+        then, other = pattern.paired(chosen), pattern.paired(otherwise)
         return then.like(hlo.select(self.value, then.value, other.value))
 
     def to(self, dtype: torch.dtype) -> Array:

@@ -10,8 +10,8 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as hlo
 
 from neuron_backend.lowering.array import Array
-from neuron_backend.lowering.registry import Refused
 from neuron_backend.lowering.dtypes import attribute, element_type, tensor_type
+from neuron_backend.lowering.registry import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

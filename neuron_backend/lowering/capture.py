@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -35,8 +36,8 @@ def trace(function: Callable[..., Sequence[torch.Tensor | None]], examples: Sequ
     """Trace ``function(*tensors)``, which returns a flat list of tensors and None, without running it on data.
 
     It sees fake CPU tensors of the sizes and dtypes of ``examples``, contiguous whatever their strides. In-place
-    operators come out functional, what they write is seen in the results only, composite ones decomposed. A graph that depends on values raises what PyTorch
-    raises for it.
+    operators come out functional, and what they write is seen in the results only; composite operators come out
+    decomposed. A graph that depends on values raises what PyTorch raises for it.
     """
     with _tracing, torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
         inputs = [torch.empty(example.shape, dtype=example.dtype, device="cpu") for example in examples]
@@ -48,7 +49,16 @@ def trace(function: Callable[..., Sequence[torch.Tensor | None]], examples: Sequ
         # "real" takes the inputs as they are: they are fake already, and "fake" would import all of Dynamo.
         tracer: Any = make_fx(functionalize(on_copies), decomposition_table=decompositions(), tracing_mode="real")
         graph: GraphModule = tracer(*inputs)
+        if _writes(graph):
+            # A decomposition written with in-place operators: it ran below the functionalisation of the first pass.
+            again: Any = make_fx(functionalize(graph), decomposition_table=decompositions(), tracing_mode="real")
+            graph = again(*inputs)
         return graph
+
+
+def _writes(graph: GraphModule) -> bool:
+    targets = [node.target for node in graph.graph.nodes if isinstance(node.target, OpOverload)]
+    return any(target._schema.is_mutable for target in targets)  # noqa: SLF001  there is no public way to ask
 
 
 def trim(graph: GraphModule) -> Results:

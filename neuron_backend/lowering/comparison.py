@@ -26,8 +26,7 @@ def _comparison(direction: str) -> Callable[..., Array]:
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    _packet, _prim = getattr(aten, _name), getattr(prims, _name)
-    lowers(*overloads(_packet, "Tensor", "Scalar"), _prim.default)(_comparison(_name.upper()))
+    lowers(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar", f"prims.{_name}.default")(_comparison(_name.upper()))
 
 
 def _logical(function: Callable[..., Array]) -> Callable[..., Array]:

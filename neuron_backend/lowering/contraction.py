@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 from jaxlib.mlir.dialects import stablehlo as hlo
 
 from neuron_backend.lowering.array import Array
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def dot(left: Array, right: Array, *, batch: int = 0, contract: tuple[int, int]) -> Array:
-    """Multiply with ``batch`` leading dimensions in common, summing left's ``contract[0]`` with right's ``contract[1]``.
+    """Multiply, with ``batch`` leading dimensions in common, and sum over one dimension of each: ``contract``.
 
     The result is [batch..., rest of left..., rest of right...], in the accumulator's dtype.
     """
@@ -77,7 +76,7 @@ def convolve(
         )
     ]
     shape = (image.shape[0] // batch_groups, kernel.shape[0], *spatial)
-    dtype: torch.dtype = accumulator(image.dtype)
+    dtype = accumulator(image.dtype)
     value = hlo.convolution(
         tensor_type(shape, dtype),
         image.value,

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from neuron_backend.lowering.contraction import convolve
 from neuron_backend.lowering.dtypes import accumulator
 from neuron_backend.lowering.reductions import total
@@ -62,7 +60,7 @@ class _Geometry:
         )
 
     def kernel_gradient(self, image: Array, gradient: Array, shape: Sequence[int]) -> Array:
-        """Return the gradient [O, C / groups, ...] of ``plain`` by its kernel of ``shape``: batch and features trade places."""
+        """Return the gradient [O, C / groups, ...] of ``plain`` by its kernel: batch and features trade places."""
         padding = []
         for axis, (stride, pad, dilation) in enumerate(zip(self.stride, self.padding, self.dilation, strict=True), 2):
             spread = (gradient.shape[axis] - 1) * stride + 1
@@ -91,7 +89,7 @@ def _exchanged(x: Array) -> Array:
     return x.transpose([1, 0, *range(2, x.rank)])
 
 
-def _geometry(
+def _geometry(  # noqa: PLR0917  PyTorch's own signature
     x: Array, kernel: Array, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
 ) -> _Geometry:
     count = kernel.rank - 2
@@ -105,7 +103,7 @@ def _geometry(
 
 
 @lowers("aten.convolution.default")
-def _convolution(
+def _convolution(  # noqa: PLR0917  PyTorch's own signature
     call: Call,
     x: Array,
     weight: Array,
@@ -125,7 +123,7 @@ def _convolution(
 
 
 @lowers("aten.convolution_backward.default")
-def _convolution_backward(
+def _convolution_backward(  # noqa: PLR0917  PyTorch's own signature
     _call: Call,
     gradient: Array,
     x: Array,

@@ -27,7 +27,7 @@ LAST_PLACE = torch.iinfo(torch.int64).max
 
 
 def better_of(*, largest: bool, last_nan: bool = False) -> Pairing:
-    """Return the choice between (value, place) pairs, as a function of left value, left place, right value, right place.
+    """Return the choice between two (value, place) pairs, as a function of all four.
 
     It is associative and commutative for distinct places.
     """

@@ -12,14 +12,44 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 _UNARY = (
-    "abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 max neg reciprocal "
-    "round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc"
-).split()
-_BINARY = "add clamp_max clamp_min div lerp mm mul sub".split()
+    "abs",
+    "acos",
+    "asin",
+    "atan",
+    "ceil",
+    "cos",
+    "cosh",
+    "erf",
+    "erfc",
+    "exp",
+    "expm1",
+    "floor",
+    "frac",
+    "lgamma",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "max",
+    "neg",
+    "reciprocal",
+    "round",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "trunc",
+)
+_BINARY = ("add", "clamp_max", "clamp_min", "div", "lerp", "mm", "mul", "sub")
 
 
 def _norm(tensor: torch.Tensor, order: float = 2, dtype: torch.dtype | None = None) -> torch.Tensor:
-    return torch.linalg.vector_norm(tensor, order, dtype=dtype)
+    result: torch.Tensor = torch.linalg.vector_norm(tensor, order, dtype=dtype)
+    return result
 
 
 def _copy(tensor: torch.Tensor, source: torch.Tensor, _non_blocking: bool = False) -> torch.Tensor:

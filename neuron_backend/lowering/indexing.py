@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from neuron_backend.lowering.addressing import coordinates, gather, take
@@ -28,9 +29,9 @@ class Advanced:
         if any(index.dtype == torch.bool for index in given.values()):
             raise Refused("the result of a boolean index has a shape that depends on values")
         self.axes = list(given)
-        self.shape = tuple(torch.broadcast_shapes(*(index.shape for index in given.values())))
+        self.shape = np.broadcast_shapes(*(index.shape for index in given.values()))
         columns = [
-            _from_the_end(call.builder.operand(index, torch.int64, self.shape), x.shape[axis])
+            from_the_end(call.builder.operand(index, torch.int64, self.shape), x.shape[axis])
             for axis, index in given.items()
         ]
         expanded = [column.reshape((*self.shape, 1)) for column in columns]
@@ -39,7 +40,8 @@ class Advanced:
         self.position = self.axes[0] if together else 0
 
 
-def _from_the_end(index: Array, length: int) -> Array:
+def from_the_end(index: Array, length: int) -> Array:
+    """Count negative indices from the end."""
     return (index < 0).where(index + length, index)
 
 

@@ -10,7 +10,6 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 from torch.fx.node import map_arg
 
-
 from neuron_backend.lowering.array import Array
 from neuron_backend.lowering.builder import Builder, Call, Lifted
 from neuron_backend.lowering.dtypes import tensor_type
@@ -54,7 +53,7 @@ def lower(graph: GraphModule, lifted: Sequence[Lifted] = ()) -> Module:
 
 
 def specs(value: Any) -> tuple[TensorSpec | None, ...]:
-    """What shape inference says of a node: one entry per result, None where that is no tensor."""
+    """Return what shape inference says of a node: one entry per result, None where that is no tensor."""
     results = value if isinstance(value, (tuple, list)) else (value,)
     return tuple(_spec(result) if isinstance(result, torch.Tensor) else None for result in results)
 
@@ -85,7 +84,7 @@ class _Walk:
         kinds = [tensor_type(spec.shape, spec.dtype) for spec in self._inputs]
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            function = func.FuncOp("main", ir.FunctionType.get(kinds, []))
+            function: Any = func.FuncOp("main", ir.FunctionType.get(kinds, []))
         block = function.add_entry_block()
         with ir.InsertionPoint(block):
             builder = self._builder(list(block.arguments)[len(placeholders) :])
@@ -104,7 +103,7 @@ class _Walk:
         if module.signature.inputs != self._inputs or module.signature.outputs != self._outputs:
             raise UnsupportedOperator("output", f"internal error: the module's signature is {module.signature}")
 
-    def _builder(self, scalars: Sequence[ir.Value]) -> Builder:
+    def _builder(self, scalars: Sequence[ir.Value[Any]]) -> Builder:
         lifted: dict[float, Array] = {}
         builder = Builder(lifted)
         for scalar, value in zip(self._lifted, scalars, strict=True):
@@ -132,8 +131,8 @@ class _Walk:
     def _call(self, builder: Builder, node: Node) -> Any:
         arguments, keywords = map_arg((node.args, node.kwargs), self._values.__getitem__)
         if node.target is operator.getitem:
-            sequence, position = arguments
-            return sequence[position]
+            sequence, position = node.args
+            return self._values[sequence][position]  # type: ignore[index]  # getitem's arguments: a node, a number
         lowering = handler(node.target)
         if lowering is None:
             raise Refused("there is no lowering for it")

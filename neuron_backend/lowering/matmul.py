@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from neuron_backend.lowering.contraction import dot
 from neuron_backend.lowering.registry import lowers
 
@@ -43,6 +41,17 @@ def _accumulated(call: Call, start: Array, product: Array, beta: Number, alpha: 
 @lowers("aten.addmm.default", "aten.addmv.default")
 def _add_product(call: Call, start: Array, left: Array, right: Array, *, beta: Number = 1, alpha: Number = 1) -> Array:
     return _accumulated(call, start, dot(left, right, contract=(1, 0)), beta, alpha)
+
+
+@lowers("aten.addbmm.default")
+def _add_summed_products(
+    call: Call, start: Array, left: Array, right: Array, *, beta: Number = 1, alpha: Number = 1
+) -> Array:
+    """Sum over the batch too: one product of matrices laid side by side."""
+    batch, rows, inner = left.shape
+    wide = left.transpose([1, 0, 2]).reshape((rows, batch * inner))
+    tall = right.reshape((batch * inner, right.shape[2]))
+    return _accumulated(call, start, dot(wide, tall, contract=(1, 0)), beta, alpha)
 
 
 @lowers("aten.baddbmm.default")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
@@ -45,20 +45,20 @@ def context() -> Iterator[list[str]]:
             hlo.register_stablehlo_passes()
             _registered.set()
     fresh = ir.Context()
-    fresh.enable_multithreading(False)
+    fresh.enable_multithreading(enable=False)
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
     fresh.append_dialect_registry(registry)
     hlo.register_dialect(fresh)
     chlo.register_dialect(fresh)
-    fresh.dialects["func"]  # noqa: B018  the look-up loads it
+    fresh.dialects["func"]  # the look-up loads it
     messages: list[str] = []
 
     def keep(diagnostic: ir.Diagnostic) -> bool:
         messages.append(diagnostic.message)
         return True
 
-    handler = fresh.attach_diagnostic_handler(keep)
+    handler: Any = fresh.attach_diagnostic_handler(keep)
     try:
         with fresh, ir.Location.unknown(fresh):
             yield messages

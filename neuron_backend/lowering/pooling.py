@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from neuron_backend.lowering.addressing import scatter
 from neuron_backend.lowering.dtypes import accumulator
 from neuron_backend.lowering.extremes import LAST_PLACE, better_of, least
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Windows:
-    """Windows over the last dimensions: per dimension width, stride, padding before, dilation, and how many there are."""
+    """Windows over the last dimensions: for each its width, stride, padding before, dilation, and their number."""
 
     width: Sequence[int]
     stride: Sequence[int]
@@ -40,7 +38,7 @@ class _Windows:
         padding: Sequence[int],
         dilation: Sequence[int] = (1,),
     ) -> _Windows:
-        """Expand PyTorch's arguments, of which each may be one number for all dimensions, and a stride may be missing."""
+        """Expand PyTorch's arguments: each may be one number for all dimensions, and the stride may be missing."""
 
         def each(values: Sequence[int]) -> Sequence[int]:
             return list(values) * len(count) if len(values) == 1 else list(values)
@@ -75,7 +73,7 @@ class _Windows:
         )
 
 
-def _max_pool(
+def _max_pool(  # noqa: PLR0917  PyTorch's own signature
     call: Call,
     x: Array,
     kernel_size: Sequence[int],
@@ -116,7 +114,7 @@ def to_places(gradient: Array, places: Array, shape: Sequence[int], dimensions: 
     return result.to(gradient.dtype).reshape(shape)
 
 
-def _average_pool(
+def _average_pool(  # noqa: PLR0917  PyTorch's own signature
     call: Call,
     x: Array,
     kernel_size: Sequence[int],
@@ -158,7 +156,7 @@ def _divided(
     return summed
 
 
-def _average_pool_backward(
+def _average_pool_backward(  # noqa: PLR0917  PyTorch's own signature
     _call: Call,
     gradient: Array,
     x: Array,

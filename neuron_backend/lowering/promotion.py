@@ -25,8 +25,10 @@ def _stand_in(dtype: torch.dtype, *, scalar: bool) -> torch.Tensor:
 
 def common_dtype(left: Operand, right: Operand) -> torch.dtype:
     """Return `torch.result_type` of two operands: it looks at dtypes, at rank 0 and at Python numbers."""
-    both = [_stand_in(each.dtype, scalar=not each.shape) if isinstance(each, Array) else each for each in (left, right)]
-    return torch.result_type(*both)
+    first, second = (
+        _stand_in(each.dtype, scalar=not each.shape) if isinstance(each, Array) else each for each in (left, right)
+    )
+    return torch.result_type(first, second)
 
 
 def compute_dtype(call: Call, dtype: torch.dtype, *operands: Operand) -> torch.dtype:

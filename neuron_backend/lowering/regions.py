@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as hlo
 
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
 
 def pairs(values: Sequence[tuple[int, int]]) -> ir.Attribute:
     """(low, high) per dimension as StableHLO's padding attribute."""
-    return ir.DenseIntElementsAttr.get(np.array(values, np.int64), shape=[len(values), 2])
+    integer = ir.IntegerType.get_signless(64)
+    numbers = [ir.IntegerAttr.get(integer, number) for pair in values for number in pair]
+    return ir.DenseElementsAttr.get(numbers, ir.RankedTensorType.get([len(values), 2], integer))
 
 
 def fill(operation: Any, arguments: Sequence[Array], body: Body) -> None:

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from neuron_backend.lowering.addressing import coordinates, scatter
+from neuron_backend.lowering.addressing import coordinates, scatter, take
+from neuron_backend.lowering.arithmetic import floor_quotient
 from neuron_backend.lowering.array import Array
-from neuron_backend.lowering.indexing import Advanced
+from neuron_backend.lowering.dtypes import highest, lowest
+from neuron_backend.lowering.indexing import Advanced, from_the_end
 from neuron_backend.lowering.registry import Refused, lowers
+from neuron_backend.lowering.scans import scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 
 def replace(_old: Array, new: Array) -> Array:
+    """Let the last write count."""
     return new
 
 
@@ -46,6 +50,66 @@ def _scatter(_call: Call, x: Array, dim: int, index: Array, source: Operand) -> 
 @lowers("aten.scatter_add.default")
 def _scatter_add(_call: Call, x: Array, dim: int, index: Array, source: Array) -> Array:
     return _along(x, dim, index, source, lambda old, new: old + new)
+
+
+@lowers("aten.scatter.reduce", "aten.scatter.value_reduce")
+def _scatter_with(_call: Call, x: Array, dim: int, index: Array, source: Operand, *, reduce: str) -> Array:
+    return _along(x, dim, index, source, _COMBINATIONS["sum" if reduce == "add" else "prod"])
+
+
+_COMBINATIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "sum": lambda old, new: old + new,
+    "mean": lambda old, new: old + new,
+    "prod": lambda old, new: old * new,
+    "amax": lambda old, new: old.apply("maximum", new),
+    "amin": lambda old, new: old.apply("minimum", new),
+}
+
+
+def _identity(reduce: str, x: Array) -> float:
+    return {"sum": 0, "mean": 0, "prod": 1, "amax": lowest(x.dtype), "amin": highest(x.dtype)}[reduce]
+
+
+@lowers("aten.scatter_reduce.two")
+def _scatter_reduce(  # noqa: PLR0917  PyTorch's own signature
+    call: Call, x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
+) -> Array:
+    """Without ``include_self``, places that are written start from the identity; a mean divides by what it summed."""
+    del call
+    start = x if include_self else _along(x, dim, index, _identity(reduce, x), replace)
+    result = _along(start, dim, index, source, _COMBINATIONS[reduce])
+    if reduce != "mean":
+        return result
+    ones = x.full(1)
+    counted = ones if include_self else _along(ones, dim, index, 0, replace)
+    count = _along(counted, dim, index, 1, _COMBINATIONS["sum"]).apply("maximum", 1)
+    return result / count if x.is_float else floor_quotient(result, count)
+
+
+@lowers("aten.index_reduce.default")
+def _index_reduce(  # noqa: PLR0917  PyTorch's own signature
+    call: Call, x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
+) -> Array:
+    if not x.rank:
+        raise Refused("index_reduce of a rank-0 tensor is not supported")
+    spread = index.reshape((index.size,)).spread(source.shape, [dim % x.rank])
+    return _scatter_reduce(call, x, dim, spread, source, reduce, include_self=include_self)
+
+
+@lowers("aten.put.default")
+def _put(_call: Call, x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
+    places = from_the_end(index.reshape((index.size,)), x.size)
+    combine = _COMBINATIONS["sum"] if accumulate else replace
+    return _along(x.reshape((x.size,)), 0, places, source.reshape((source.size,)), combine).reshape(x.shape)
+
+
+@lowers("aten.masked_scatter.default")
+def _masked_scatter(_call: Call, x: Array, mask: Array, source: Array) -> Array:
+    """Give the n-th true place the n-th element of ``source``."""
+    chosen = mask.broadcast(x.shape)
+    (ordinal,) = scan([chosen.reshape((x.size,)).to(torch.int64)], [0], 0, lambda before, current: [before + current])
+    elements = take(source.reshape((source.size,)), ordinal - 1, 0)
+    return chosen.where(elements.reshape(x.shape), x)
 
 
 @lowers("aten.index_put.default", "aten._unsafe_index_put.default")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from neuron_backend.lowering.registry import lowers
 
 if TYPE_CHECKING:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from neuron_backend.lowering.registry import lowers
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ def _unbind(_call: Call, x: Array, dim: int = 0) -> tuple[Array, ...]:
 
 
 @lowers("aten.slice_scatter.default")
-def _slice_scatter(
+def _slice_scatter(  # noqa: PLR0917  PyTorch's own signature
     call: Call,
     x: Array,
     source: Array,

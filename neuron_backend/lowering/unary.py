@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from neuron_backend.lowering.arithmetic import truncate
+from neuron_backend.lowering.arithmetic import negative_sign, truncate
 from neuron_backend.lowering.promotion import pointwise
-from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.registry import Refused, lowers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ def _float(name: str) -> Callable[..., Array]:
     return lambda call, x: pointwise(call, lambda a: a.apply(name), x, wide=True)
 
 
-for _packet, _operation in {
+for _name, _operation in {
     "acos": "chlo.acos",
     "acosh": "chlo.acosh",
     "asin": "chlo.asin",
@@ -47,7 +47,7 @@ for _packet, _operation in {
     "tan": "tan",
     "tanh": "tanh",
 }.items():
-    lowers(getattr(aten, _packet).default, getattr(prims, _packet).default)(_float(_operation))
+    lowers(f"aten.{_name}.default", f"prims.{_name}.default")(_float(_operation))
 lowers("aten.erfinv.default", "prims.erf_inv.default")(_float("chlo.erf_inv"))
 lowers("aten.sigmoid.default")(_float("logistic"))
 
@@ -96,8 +96,7 @@ def _sign(_call: Call, x: Array) -> Array:
 
 @lowers("aten.signbit.default", "prims.signbit.default")
 def _sign_bit(_call: Call, x: Array) -> Array:
-    """Whether the sign is set, also that of -0.0: its reciprocal is negative."""
-    return (x < 0) | (x.equals(0) & (1 / x < 0)) if x.is_float else x < 0
+    return negative_sign(x)
 
 
 @lowers("aten.bitwise_not.default", "prims.bitwise_not.default")
@@ -120,6 +119,33 @@ def _identity(_call: Call, x: Array, **_layout: object) -> Array:
 @lowers("aten._to_copy.default", "prims.convert_element_type.default")
 def _convert(call: Call, x: Array, *_dtype: object, **_layout: object) -> Array:
     return x.to(call.out.dtype)
+
+
+@lowers("aten.copy.default")
+def _copy(call: Call, _x: Array, source: Array, _non_blocking: bool = False) -> Array:
+    return call.builder.operand(source, call.out.dtype, call.out.shape)
+
+
+@lowers("aten.round.decimals")
+def _round_decimals(call: Call, x: Array, *, decimals: int) -> Array:
+    """Scale by a power of ten, round, scale back: the steps of PyTorch's kernel."""
+    if not x.is_float:
+        raise Refused("rounding integers to decimals is not supported")
+    power = 10.0 ** abs(decimals)
+
+    def rounded(a: Array) -> Array:
+        if not decimals:
+            return a.apply("round_nearest_even")
+        if decimals < 0:
+            return (a / power).apply("round_nearest_even") * power
+        return (a * power).apply("round_nearest_even") / power
+
+    return pointwise(call, rounded, x, wide=True)
+
+
+@lowers("aten.polygamma.default")
+def _polygamma(call: Call, order: int, x: Array) -> Array:
+    return pointwise(call, lambda a: a.full(order).apply("chlo.polygamma", a), x, wide=True)
 
 
 @lowers("aten.gelu.default")

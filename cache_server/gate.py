@@ -1,0 +1,199 @@
+"""What every request passes first: request id, Host, token, body limit; and what counts and logs it at the end.
+
+Artifacts and outputs are routed here, in front of FastAPI: its routing would cost more than the rest of a hit.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import TYPE_CHECKING
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from cache_server.errors import Problem
+from cache_server.hosts import HostList
+from cache_server.http.asgi import header, send_problem
+from cache_server.stores.base import StoreError, StoreFullError
+from client.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from cache_server.access import Principal
+    from cache_server.service import Service
+
+    Lane = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+UNGUARDED = frozenset({"/healthz", "/readyz"})
+"""Probes come by address, from machines without a token."""
+
+_PUBLIC = UNGUARDED | {"/docs", "/openapi.json"}
+_REQUEST_ID = re.compile(r"[0-9A-Za-z._-]{1,64}")
+_BATCH_ROUTES = re.compile(r"/v1/[^/]+/(lookup|plans/[^/]+)")
+
+_log = structlog.get_logger("cache_server.access")
+
+
+def as_problem(error: Exception) -> Problem:
+    """Return the row of the error table for an exception that a request ended in."""
+    match error:
+        case Problem():
+            return error
+        case WireError():
+            return Problem("invalid", str(error))
+        case StoreFullError():
+            return Problem("store_full")
+        case StoreError():
+            return Problem("store_unavailable")
+        case SQLAlchemyError():
+            return Problem("not_ready", headers={"Retry-After": "1"})
+        case _:
+            return Problem("internal")
+
+
+class Gate:
+    """The outermost ASGI application."""
+
+    def __init__(self, app: ASGIApp, *, service: Service, lane: Callable[[str], tuple[str, Lane] | None]) -> None:
+        """``lane`` gives the route's name and handler for paths that are not FastAPI's."""
+        self._app = app
+        self._service = service
+        self._hosts = HostList(service.settings)
+        self._lane = lane
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        await _Passage(self, self._service, scope, send).run(receive)
+
+    async def handle(self, passage: _Passage, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check the request, then hand it to its route."""
+        path = scope["path"]
+        if path not in UNGUARDED:
+            self._hosts.check(header(scope, b"host"))
+        if path not in _PUBLIC:
+            scope["principal"] = passage.principal = await self._principal(scope)
+        lane = self._lane(path)
+        if lane is not None:
+            passage.route, handler = lane
+            await handler(scope, receive, send)
+            return
+        settings = self._service.settings
+        limit = settings.max_batch_bytes if _BATCH_ROUTES.fullmatch(path) else settings.max_entry_bytes
+        await self._app(scope, await _held_body(scope, receive, limit), send)
+
+    async def _principal(self, scope: Scope) -> Principal:
+        value = header(scope, b"authorization")
+        if value is not None:
+            scheme, _, token = value.partition(" ")
+            principal = await self._service.tokens.principal(token.strip()) if scheme.lower() == "bearer" else None
+        else:
+            principal = self._service.anonymous
+        if principal is None:
+            raise Problem("unauthorized", headers={"WWW-Authenticate": 'Bearer realm="neff-cache"'})
+        return principal
+
+
+class _Passage:
+    """One request on its way through."""
+
+    def __init__(self, gate: Gate, service: Service, scope: Scope, send: Send) -> None:
+        self._gate = gate
+        self._service = service
+        self._scope = scope
+        self._send = send
+        given = header(scope, b"x-request-id")
+        self.request_id = given if given and _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        self.principal: Principal | None = None
+        self.route = ""
+        self._status = 0
+        self._sent = 0
+
+    async def run(self, receive: Receive) -> None:
+        metrics = self._service.metrics
+        begin = metrics.monotonic()
+        scope = self._scope
+        scope["passage"] = self
+        try:
+            await self._gate.handle(self, scope, receive, self._counting_send)
+        except Exception as error:  # noqa: BLE001 - the last line of defence: everything becomes a row of the table
+            await self.fail(error)
+        finally:
+            seconds = metrics.monotonic() - begin
+            route = self.route or _fastapi_route(scope)
+            metrics.requests.labels(route, str(self._status)).inc()
+            metrics.request_seconds.labels(route).observe(seconds)
+            if self._service.settings.access_log or self._status >= 400:  # noqa: PLR2004 - the first error status
+                self._log(route, seconds)
+
+    async def fail(self, error: Exception) -> None:
+        """Answer with the error's problem, if the answer has not begun."""
+        problem = as_problem(error)
+        if problem.kind.name in {"internal", "store_unavailable", "not_ready"}:
+            _log.error("request failed", request_id=self.request_id, path=self._scope["path"], exc_info=error)
+        self._service.metrics.errors.labels(problem.kind.name).inc()
+        if self._status:
+            # the head is out: only a broken connection can still say that the body is not whole
+            raise error
+        await send_problem(self._counting_send, problem, self.request_id, method=self._scope["method"])
+
+    async def _counting_send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            message["headers"] = [*message["headers"], (b"x-request-id", self.request_id.encode())]
+        else:
+            self._sent += len(message.get("body", b""))
+        await self._send(message)
+
+    def _log(self, route: str, seconds: float) -> None:
+        client = self._scope.get("client")
+        _log.info(
+            "request",
+            request_id=self.request_id,
+            method=self._scope["method"],
+            path=self._scope["path"],
+            route=route,
+            status=self._status,
+            seconds=round(seconds, 6),
+            sent=self._sent,
+            caller=None if self.principal is None else self.principal.name,
+            client=client[0] if client else None,
+        )
+
+
+def _fastapi_route(scope: Scope) -> str:
+    """Return the route's template; paths that no route takes share one name, so that labels stay few."""
+    return getattr(scope.get("route"), "path", "none")
+
+
+async def _held_body(scope: Scope, receive: Receive, limit: int) -> Receive:
+    """Receive the whole body, at most ``limit`` bytes of it, and return a ``receive`` that hands it out."""
+    declared = header(scope, b"content-length")
+    if declared is not None and declared.isdigit() and int(declared) > limit:
+        raise Problem("too_large")
+    body = bytearray()
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Problem("short_body")
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > limit:
+            raise Problem("too_large")
+    handed_out = False
+
+    async def held() -> Message:
+        nonlocal handed_out
+        if handed_out:
+            return await receive()
+        handed_out = True
+        return {"type": "http.request", "body": bytes(body), "more_body": False}
+
+    return held

@@ -1,0 +1,33 @@
+"""Logs: one line an event on standard error, JSON unless somebody watches."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+import structlog
+
+if TYPE_CHECKING:
+    from cache_server.settings import Settings
+
+
+def configure(settings: Settings) -> None:
+    """Set up structlog for this process. Only a server's own process calls this, never a library user's."""
+    as_text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
+    renderers: list[structlog.typing.Processor] = (
+        [structlog.dev.ConsoleRenderer()]
+        if as_text
+        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *renderers,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,135 @@
+"""Hits and outputs, on plain ASGI.
+
+``GET``/``HEAD /v1/{project}/{kind}/artifacts/{key}`` and
+``HEAD``/``GET``/``PUT /v1/{project}/{kind}/entries/{key}/blobs/{sha256}``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from cache_server.access import Scope
+from cache_server.address import Address
+from cache_server.database import entries
+from cache_server.errors import Problem
+from cache_server.http.asgi import header, send_json
+from cache_server.http.outputs import Representation, send_output
+from cache_server.http.uploads import receive_output
+from cache_server.stores.base import Blob
+from client.names import check_digest
+from client.wire import Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.types import Receive, Send
+    from starlette.types import Scope as AsgiScope
+
+    from cache_server.service import Service
+    from client.wire import Encoding
+
+    Handler = Callable[[AsgiScope, Receive, Send], Awaitable[None]]
+
+ARTIFACT_ROUTE = "/v1/{project}/{kind}/artifacts/{key}"
+BLOB_ROUTE = "/v1/{project}/{kind}/entries/{key}/blobs/{sha256}"
+
+_READS = ("GET", "HEAD")
+
+
+class ArtifactLane:
+    """Routes and serves hits and outputs."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def route(self, path: str) -> tuple[str, Handler] | None:
+        """Return name and handler for a path that belongs here, else None."""
+        match path.split("/"):
+            case ["", "v1", project, kind, "artifacts", key]:
+
+                async def artifact(scope: AsgiScope, receive: Receive, send: Send) -> None:
+                    await self._artifact(scope, receive, send, Address.parse(project, kind, key))
+
+                return ARTIFACT_ROUTE, artifact
+            case ["", "v1", project, kind, "entries", key, "blobs", sha256]:
+
+                async def blob(scope: AsgiScope, receive: Receive, send: Send) -> None:
+                    address = Address.parse(project, kind, key)
+                    await self._blob(scope, receive, send, address, check_digest(sha256, "digest"))
+
+                return BLOB_ROUTE, blob
+        return None
+
+    async def _artifact(self, scope: AsgiScope, receive: Receive, send: Send, address: Address) -> None:
+        _allow(scope["method"], *_READS)
+        scope["principal"].require(Scope.READ, address.project, address.kind)
+        service = self._service
+        hit = await service.database.read(lambda connection: entries.hit(connection, address), service.workers.pool)
+        service.metrics.count_lookup(address.project, address.kind, hit=hit is not None)
+        if hit is None or hit.sha256 is None:
+            raise Problem("not_found")
+        blob = Blob(address, hit.sha256, _encoding(hit.encoding))
+        wanted = Representation(blob, hit.size, hit.stored_size, hit.header)
+        await send_output(scope, receive, send, wanted, store=service.store, workers=service.workers)
+
+    async def _blob(self, scope: AsgiScope, receive: Receive, send: Send, address: Address, sha256: str) -> None:
+        _allow(scope["method"], *_READS, "PUT")
+        if scope["method"] == "PUT":
+            scope["principal"].require(Scope.WRITE, address.project, address.kind)
+            await self._put(scope, receive, send, address, sha256)
+            return
+        scope["principal"].require(Scope.READ, address.project, address.kind)
+        wanted = await self._stored(address, sha256)
+        await send_output(scope, receive, send, wanted, store=self._service.store, workers=self._service.workers)
+
+    async def _stored(self, address: Address, sha256: str) -> Representation:
+        """Return the output of a published entry: what was uploaded and not published is nobody's to read."""
+        service = self._service
+        document = await service.database.read(
+            lambda connection: entries.document(connection, address), service.workers.pool
+        )
+        if document is None:
+            raise Problem("not_found")
+        for output in Entry.from_json(json.loads(document)).outputs:
+            if output.sha256 == sha256:
+                return Representation(Blob.of(address, output), output.size, output.stored_size)
+        raise Problem("not_found")
+
+    async def _put(self, scope: AsgiScope, receive: Receive, send: Send, address: Address, sha256: str) -> None:
+        service, settings = self._service, self._service.settings
+        received = await receive_output(
+            scope,
+            receive,
+            Blob(address, sha256, _encoding(header(scope, b"content-encoding") or "identity")),
+            store=service.store,
+            workers=service.workers,
+            limit=settings.max_output_bytes,
+            idle_seconds=settings.upload_idle_seconds,
+            make_room=service.catalogue.make_room,
+        )
+        service.metrics.received.inc(received.stored_size)
+        await send_json(
+            send,
+            201 if received.created else 200,
+            {
+                "sha256": sha256,
+                "size": received.size,
+                "encoding": received.blob.encoding,
+                "stored_size": received.stored_size,
+            },
+        )
+
+
+def _encoding(name: str) -> Encoding:
+    match name.lower():
+        case "identity":
+            return "identity"
+        case "zstd":
+            return "zstd"
+    raise Problem("unsupported_encoding")
+
+
+def _allow(method: str, *allowed: str) -> None:
+    if method not in allowed:
+        raise Problem("method_not_allowed", headers={"Allow": ", ".join(allowed)})

@@ -1,0 +1,60 @@
+"""What the JSON routes share: the service, the caller, checked addresses, and answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from fastapi import Depends, Request
+from fastapi.responses import JSONResponse
+
+from cache_server.access import Principal, Scope
+from cache_server.address import Address
+from cache_server.service import Service
+from client.names import Kind, check_project
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+async def _service(request: Request) -> Service:
+    return cast("Service", request.app.state.service)
+
+
+async def _principal(request: Request) -> Principal:
+    return cast("Principal", request.scope["principal"])
+
+
+ServiceDep = Annotated[Service, Depends(_service)]
+PrincipalDep = Annotated[Principal, Depends(_principal)]
+
+
+def addressed(scope: Scope) -> Callable[..., Awaitable[Address]]:
+    """Return a dependency that checks the path's names, then the caller's right on them."""
+
+    async def check(project: str, kind: str, key: str, principal: PrincipalDep) -> Address:
+        address = Address.parse(project, kind, key)
+        principal.require(scope, address.project, address.kind)
+        return address
+
+    return check
+
+
+def in_project(scope: Scope) -> Callable[..., Awaitable[str]]:
+    """Return a dependency that checks the path's project, then the caller's right on it."""
+
+    async def check(project: str, principal: PrincipalDep) -> str:
+        check_project(project)
+        principal.require(scope, project)
+        return project
+
+    return check
+
+
+def visible_kinds(principal: Principal, project: str) -> frozenset[str]:
+    """Return the kinds of the project that the caller may read."""
+    return frozenset(str(kind) for kind in Kind if principal.may(Scope.READ, project, kind))
+
+
+def answer(value: Any, status: int = 200) -> JSONResponse:
+    """Return JSON that this package made itself: not validated a second time."""
+    return JSONResponse(value, status)

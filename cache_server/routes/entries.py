@@ -1,0 +1,80 @@
+"""Entries: read, publish, delete; and suspicion of one of their outputs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Depends, Response
+from pydantic import BaseModel
+
+from cache_server.access import Scope
+from cache_server.address import Address
+from cache_server.database import entries
+from cache_server.errors import Problem
+from cache_server.routes.common import ServiceDep, addressed, answer, in_project
+from client.names import check_digest
+from client.wire import Entry
+
+router = APIRouter(tags=["entries"])
+
+_PATH = "/v1/{project}/{kind}/entries/{key}"
+
+Readable = Annotated[Address, Depends(addressed(Scope.READ))]
+Writable = Annotated[Address, Depends(addressed(Scope.WRITE))]
+Deletable = Annotated[Address, Depends(addressed(Scope.DELETE))]
+
+
+class SuspectBody(BaseModel):
+    """The digest that the entry names for the output in question."""
+
+    sha256: str
+
+
+@router.get(_PATH, summary="The whole entry, key document included")
+async def read_entry(address: Readable, service: ServiceDep) -> Response:
+    """Answer 200 with entry.json, or 404."""
+    document = await service.database.read(
+        lambda connection: entries.document(connection, address), service.workers.pool
+    )
+    if document is None:
+        raise Problem("not_found")
+    return Response(document, media_type="application/json")
+
+
+@router.put(_PATH, summary="Publish: create-only, idempotent, ends any lease on the key", status_code=201)
+async def publish_entry(
+    address: Writable,
+    service: ServiceDep,
+    body: Annotated[dict[str, Any], Body()],
+) -> Response:
+    """Answer 201 with the entry, or 200 with the one that stood before; 409 if an output is not stored."""
+    published = await service.workers.run(service.publishing.publish, address, Entry.from_json(body))
+    service.metrics.know_project(address.project)
+    service.metrics.publishes.labels("created" if published.created else "stood_before").inc()
+    return answer(published.entry.to_json(), 201 if published.created else 200)
+
+
+@router.delete(_PATH, summary="Delete an entry", status_code=204)
+async def delete_entry(
+    address: Deletable,
+    service: ServiceDep,
+    reason: Literal["poisoned"] | None = None,
+) -> Response:
+    """Answer 204 or 404. ``?reason=poisoned`` makes clients drop it from their own tiers for 90 days."""
+    if not await service.workers.run(service.deletion.delete, address, poisoned=reason == "poisoned"):
+        raise Problem("not_found")
+    return Response(status_code=204)
+
+
+@router.post(_PATH + "/suspect", summary="Have an output verified where it is stored")
+async def suspect_output(address: Readable, service: ServiceDep, body: SuspectBody) -> Response:
+    """Answer ``sound``, ``quarantined`` or ``absent``."""
+    verdict = await service.workers.run(service.suspicion.suspect, address, check_digest(body.sha256, "digest"))
+    service.metrics.suspects.labels(verdict).inc()
+    return answer({"state": verdict})
+
+
+@router.get("/v1/{project}/revoked", summary="Entries that were deleted as poisoned")
+async def revoked(project: Annotated[str, Depends(in_project(Scope.READ))], service: ServiceDep) -> Response:
+    """Answer what clients must drop from their own tiers."""
+    return answer({"revoked": await service.workers.run(service.deletion.revoked, project)})

@@ -1,0 +1,109 @@
+"""Leases: ask or wait, heartbeat, give back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Request, Response
+from pydantic import BaseModel, Field
+
+from cache_server.access import Scope
+from cache_server.address import Address
+from cache_server.errors import Problem
+from cache_server.http.asgi import watching
+from cache_server.lease_rules import LeaseRequest
+from cache_server.routes.common import PrincipalDep, ServiceDep, addressed, answer
+from client.names import Kind
+from client.wire import Failure, Holder, lease_answer_to_json
+
+router = APIRouter(tags=["leases"])
+
+MAX_WAIT = 25.0
+_PATH = "/v1/{project}/{kind}/leases/{key}"
+_MAX_TOKEN = 256
+
+
+class HolderBody(BaseModel):
+    """Who asks: shown to those who wait."""
+
+    host: str = Field(max_length=255)
+    pid: int = Field(ge=0)
+    rank: int | None = Field(None, ge=0)
+    label: str = Field("", max_length=255)
+
+
+class AskBody(BaseModel):
+    """A request for the right to compile, or for news of whoever has it."""
+
+    holder: HolderBody
+    wait_seconds: float = Field(0, ge=0, le=MAX_WAIT)
+    retry_failed: bool = False
+    seen_generation: int | None = Field(None, ge=0)
+    may_publish: bool = True
+
+
+class TokenBody(BaseModel):
+    """A heartbeat."""
+
+    token: str = Field(max_length=_MAX_TOKEN)
+
+
+class ReleaseBody(TokenBody):
+    """The end of a lease, with the failure if there was one."""
+
+    failure: dict[str, Any] | None = None
+
+
+async def _leasable(address: Annotated[Address, Depends(addressed(Scope.READ))]) -> Address:
+    if address.kind is Kind.FOREIGN:
+        raise Problem(
+            "invalid", "entries of kind foreign are mirrored, never compiled here: there are no leases on them"
+        )
+    return address
+
+
+Leasable = Annotated[Address, Depends(_leasable)]
+
+
+@router.post(_PATH, summary="Ask for the right to compile a key, or wait for its holder")
+async def ask(
+    address: Leasable, service: ServiceDep, principal: PrincipalDep, body: AskBody, request: Request
+) -> Response:
+    """Answer ``ready``, ``granted``, ``wait``, ``failed`` or ``denied``; never 403 for whoever may read."""
+    may_publish = body.may_publish and all(
+        principal.may(scope, address.project, address.kind) for scope in (Scope.WRITE, Scope.LEASE)
+    )
+    wanted = LeaseRequest(
+        holder=Holder(body.holder.host, body.holder.pid, body.holder.rank, body.holder.label),
+        retry_failed=body.retry_failed,
+        seen_generation=body.seen_generation,
+        may_publish=may_publish,
+    )
+    async with watching(request.receive) as gone:
+        found = await service.polling.ask(address, wanted, body.wait_seconds, gone)
+    value = lease_answer_to_json(found)
+    service.metrics.leases.labels(value["state"]).inc()
+    return answer(value)
+
+
+async def _holdable(address: Leasable, principal: PrincipalDep) -> Address:
+    principal.require(Scope.LEASE, address.project, address.kind)
+    return address
+
+
+Holdable = Annotated[Address, Depends(_holdable)]
+
+
+@router.patch(_PATH, summary="Heartbeat")
+async def renew(address: Holdable, service: ServiceDep, body: TokenBody) -> Response:
+    """Answer 200 with the time to live, or 409 ``lease_lost``."""
+    lease = await service.workers.run(service.leasing.renew, address, body.token)
+    return answer({"generation": lease.generation, "ttl_seconds": lease.ttl_seconds})
+
+
+@router.post(_PATH + "/release", summary="Give a lease back")
+async def release(address: Holdable, service: ServiceDep, body: Annotated[ReleaseBody, Body()]) -> Response:
+    """Answer 200, or 409 ``lease_lost``. A failure is told to those who wait."""
+    failure = None if body.failure is None else Failure.from_json(body.failure)
+    await service.workers.run(service.leasing.release, address, body.token, failure)
+    return answer({"state": "released"})

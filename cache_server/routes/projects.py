@@ -1,0 +1,88 @@
+"""Calls on a project as a whole: look-up of many keys, reports, plans."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Request, Response
+from pydantic import BaseModel, Field
+
+from cache_server.access import Scope
+from cache_server.database import entries, leases
+from cache_server.errors import Problem
+from cache_server.routes.common import PrincipalDep, ServiceDep, answer, in_project, visible_kinds
+from client.names import check_digest, check_kind, check_output
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+router = APIRouter(tags=["projects"])
+
+MAX_KEYS = 4096
+_NDJSON = "application/x-ndjson"
+
+Readable = Annotated[str, Depends(in_project(Scope.READ))]
+Writable = Annotated[str, Depends(in_project(Scope.WRITE))]
+
+
+class KeyBody(BaseModel):
+    """One key in its namespace."""
+
+    kind: str
+    key: str
+
+
+class LookupBody(BaseModel):
+    """Keys to look up."""
+
+    keys: list[KeyBody] = Field(max_length=MAX_KEYS)
+
+
+@router.post("/v1/{project}/lookup", summary="Which of many entries are there")
+async def lookup(project: Readable, service: ServiceDep, principal: PrincipalDep, body: LookupBody) -> Response:
+    """Answer the entries that are found, the keys that are missing, and which of those are being compiled."""
+    wanted = list(dict.fromkeys((str(check_kind(item.kind)), check_digest(item.key)) for item in body.keys))
+    kinds = visible_kinds(principal, project)
+    visible = [item for item in wanted if item[0] in kinds]
+
+    def read(connection: Connection) -> tuple[dict[tuple[str, str], str], list[tuple[str, str]]]:
+        found = entries.documents(connection, project, visible)
+        open_keys = [item for item in visible if item not in found]
+        return found, leases.held_keys(connection, project, open_keys, service.database.now(connection))
+
+    def read_on_worker() -> tuple[dict[tuple[str, str], str], list[tuple[str, str]]]:
+        with service.database.reading() as connection:
+            return read(connection)
+
+    found, held = await service.workers.run(read_on_worker)
+    return answer(
+        {
+            "found": [json.loads(found[item]) for item in wanted if item in found],
+            "missing": [{"kind": kind, "key": key} for kind, key in wanted if (kind, key) not in found],
+            "leased": [{"kind": kind, "key": key} for kind, key in held],
+        }
+    )
+
+
+@router.post("/v1/{project}/reports", summary="A client's summary at exit", status_code=204)
+async def report(project: Readable, service: ServiceDep, body: Annotated[dict[str, Any], Body()]) -> Response:
+    """Add the counts to the project's totals."""
+    await service.workers.run(service.reports.add, project, body)
+    return Response(status_code=204)
+
+
+@router.get("/v1/{project}/plans/{name}", summary="A stored plan")
+async def read_plan(project: Readable, name: str, service: ServiceDep) -> Response:
+    """Answer JSON Lines, or 404."""
+    body = await service.workers.run(service.plans.read, project, check_output(name))
+    if body is None:
+        raise Problem("not_found")
+    return Response(body, media_type=_NDJSON)
+
+
+@router.put("/v1/{project}/plans/{name}", summary="Store a plan, in place of an earlier one", status_code=201)
+async def write_plan(project: Writable, name: str, service: ServiceDep, request: Request) -> Response:
+    """Answer 201 for a new name, 200 for a known one."""
+    created = await service.workers.run(service.plans.write, project, check_output(name), await request.body())
+    return Response(status_code=201 if created else 200)

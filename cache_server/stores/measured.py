@@ -1,0 +1,118 @@
+"""A store that counts and times what passes through it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from cache_server.stores.base import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cache_server.address import Address
+    from cache_server.metrics import Metrics
+    from cache_server.stores.base import Blob, OpenOutput, Store, StoredFile, Upload
+
+
+class MeasuredStore:
+    """`cache_server.stores.base.Store` around another one."""
+
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+
+    @contextlib.contextmanager
+    def _measured(self, call: str) -> Iterator[None]:
+        begin = self._metrics.monotonic()
+        try:
+            yield
+        except StoreError:
+            self._metrics.store_errors.labels(call).inc()
+            raise
+        finally:
+            self._metrics.store_seconds.labels(call).observe(self._metrics.monotonic() - begin)
+
+    @property
+    def location(self) -> str:
+        """Where the store is."""
+        return self._store.location
+
+    def open(self) -> None:
+        """Prepare the store."""
+        self._store.open()
+
+    def check(self) -> None:
+        """See whether the store answers."""
+        with self._measured("check"):
+            self._store.check()
+
+    def read_entry(self, address: Address) -> bytes | None:
+        """Read entry.json."""
+        with self._measured("read_entry"):
+            return self._store.read_entry(address)
+
+    def create_entry(self, address: Address, data: bytes) -> bool:
+        """Write entry.json."""
+        with self._measured("create_entry"):
+            return self._store.create_entry(address, data)
+
+    def stored_size(self, blob: Blob) -> int | None:
+        """Look for an output."""
+        with self._measured("stored_size"):
+            return self._store.stored_size(blob)
+
+    def open_output(self, blob: Blob) -> OpenOutput | None:
+        """Open an output."""
+        with self._measured("open_output"):
+            return self._store.open_output(blob)
+
+    def begin_upload(self, address: Address) -> Upload:
+        """Begin an upload, whose commit is measured as well."""
+        with self._measured("begin_upload"):
+            return _MeasuredUpload(self, self._store.begin_upload(address))
+
+    def files(self, address: Address) -> list[StoredFile]:
+        """List a key's files."""
+        with self._measured("files"):
+            return self._store.files(address)
+
+    def remove(self, address: Address, file_name: str) -> None:
+        """Remove a file."""
+        with self._measured("remove"):
+            self._store.remove(address, file_name)
+
+    def set_aside(self, address: Address, file_names: list[str], label: str) -> None:
+        """Set files aside."""
+        with self._measured("set_aside"):
+            self._store.set_aside(address, file_names, label)
+
+    def addresses(self) -> Iterator[Address]:
+        """Walk over all keys."""
+        return self._store.addresses()
+
+    def sweep_uploads(self, before: float) -> int:
+        """Remove dead uploads."""
+        with self._measured("sweep_uploads"):
+            return self._store.sweep_uploads(before)
+
+    def sweep_quarantine(self, before: float) -> int:
+        """Remove old quarantined entries."""
+        with self._measured("sweep_quarantine"):
+            return self._store.sweep_quarantine(before)
+
+
+class _MeasuredUpload:
+    def __init__(self, store: MeasuredStore, upload: Upload) -> None:
+        self._store = store
+        self._upload = upload
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._upload.write(data)
+
+    def commit(self, blob: Blob) -> bool:
+        with self._store._measured("commit"):  # noqa: SLF001 - one class in two parts
+            return self._upload.commit(blob)
+
+    def abort(self) -> None:
+        self._upload.abort()

@@ -1,0 +1,42 @@
+"""What a cache object consists of."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from client.artifact import Artifact
+    from client.cluster import Cluster
+    from client.memory import MemoryTier
+    from client.node.guard import GuardedTier
+    from client.settings import Settings
+    from client.single_flight import SingleFlight
+    from client.statistics import Tally
+    from client.warnings import Notices
+    from client.wire import Holder
+
+
+@dataclass(slots=True)
+class Parts:
+    """The parts of one cache object in one process; a forked child builds its own.
+
+    ``node`` is None without a node tier, ``cluster`` without a shared cache. ``revocations`` is taken once and never
+    given back, by whoever reads the list of what was withdrawn.
+    """
+
+    settings: Settings
+    notices: Notices
+    tally: Tally
+    memory: MemoryTier
+    flights: SingleFlight[Artifact]
+    node: GuardedTier | None
+    cluster: Cluster | None
+    holder: Holder
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = time.time
+    revocations: threading.Lock = field(default_factory=threading.Lock)

@@ -1,0 +1,36 @@
+"""Where torch enters the eager path: every operator on neuron tensors that the device library does not do itself."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from neuron_backend.eager import operators, plan, signature
+
+if TYPE_CHECKING:
+    from neuron_backend.eager.plan import Plan
+
+_plans: dict[tuple[Any, ...], Plan] = {}
+
+# In a forked child no program can run. With an empty table every call takes the slow path, which says so.
+os.register_at_fork(after_in_child=_plans.clear)
+
+
+def dispatch(overload: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Carry out one operator; the plan of a call that was seen before is found without tracing anything.
+
+    Raises what torch would raise for these arguments, and `client.errors.CompileError` if the compiler fails.
+    """
+    call = signature.read(operators.describe(overload), args, kwargs)
+    found = _plans.get(call.key)
+    if found is None:
+        torch.ops.neuron_device.check_fork()
+        found = _plans.setdefault(call.key, plan.make(call))
+    return found.run(call)
+
+
+def clear() -> None:
+    """Forget all plans: the next call of every operator is traced again."""
+    _plans.clear()

@@ -1,0 +1,118 @@
+"""What an operator's schema says that the eager path needs to know; worked out once per overload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import torch
+
+from neuron_backend.eager import scalars
+from neuron_backend.eager.composites import COMPOSITES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result: TypeAlias = Literal["tensor", "tensors", "view", "value"]
+
+# Operators whose index tensors may lie on the CPU though the indexed tensor does not.
+_CPU_INDICES = frozenset(
+    {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl", "aten::_index_put_impl_"}
+)
+
+
+# Parameters that an operator writes though its schema does not say so.
+_UNDECLARED_WRITES = {
+    "aten::native_batch_norm": frozenset({"running_mean", "running_var"}),
+    "aten::batch_norm_update_stats": frozenset({"running_mean", "running_var"}),
+}
+
+VIEW = "its result is a view, for which there is nothing to compute"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One parameter: whether it is written to, and whether it is an ``out=`` tensor that is written without reading."""
+
+    name: str
+    written: bool
+    out: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One overload.
+
+    ``function`` computes it, on tensors of any one device. ``returns`` has, for each return, the position of the
+    argument that it is, or what kind of new value it is. ``lifts``: its floats may become inputs of its programs.
+    ``host_only`` says why it can never be a program, or is None.
+    """
+
+    overload: torch._ops.OpOverload
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Argument, ...]
+    returns: tuple[int | Result, ...]
+    mutable: bool
+    random: bool
+    takes_generator: bool
+    lifts: bool
+    host_only: str | None
+    cpu_indices: bool
+
+
+@cache
+def describe(overload: torch._ops.OpOverload) -> Operator:
+    """Return the facts about ``overload``."""
+    schema = overload._schema
+    undeclared = _UNDECLARED_WRITES.get(schema.name, frozenset())
+    arguments = tuple(
+        Argument(
+            each.name,
+            written=bool(each.alias_info and each.alias_info.is_write) or each.name in undeclared,
+            out=bool(each.is_out),
+        )
+        for each in schema.arguments
+    )
+    returns = tuple(_return(schema, each) for each in schema.returns)
+    tags = overload.tags
+    random = torch.Tag.nondeterministic_seeded in tags
+    return Operator(
+        overload=overload,
+        name=str(overload),
+        function=COMPOSITES.get(overload, overload),
+        arguments=arguments,
+        returns=returns,
+        mutable=any(argument.written for argument in arguments),
+        random=random,
+        takes_generator=any(each.name == "generator" for each in schema.arguments),
+        lifts=scalars.lifts(schema.name),
+        host_only=_host_only(tags, returns, random=random),
+        cpu_indices=schema.name in _CPU_INDICES,
+    )
+
+
+def _return(schema: Any, value: Any) -> int | Result:
+    if value.alias_info is not None:
+        if not value.alias_info.is_write:
+            return "view"
+        for position, argument in enumerate(schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.before_set == value.alias_info.before_set:
+                return position
+    kind = str(value.type)
+    if kind == "Tensor":
+        return "tensor"
+    return "tensors" if kind == "List[Tensor]" else "value"
+
+
+def _host_only(tags: Any, returns: tuple[int | Result, ...], *, random: bool) -> str | None:
+    if random:
+        return "its random numbers are those of a CPU generator"
+    if torch.Tag.dynamic_output_shape in tags:
+        return "the shape of its result depends on values"
+    if torch.Tag.data_dependent_output in tags or "value" in returns:
+        return "its result is a Python value, not a tensor"
+    if "view" in returns:
+        return VIEW
+    return None

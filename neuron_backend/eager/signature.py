@@ -1,0 +1,171 @@
+"""The key of the in-process table: everything a program depends on, as one hashable value, found quickly.
+
+Tensors are described by the device library, in one call for all of them. Every other argument stands in the key by
+type and value, floats by their bits: 0.0 is not -0.0, True is not 1, and NaN equals itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from neuron_backend.eager import scalars
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from neuron_backend.eager.operators import Argument, Operator
+
+_bits = struct.Struct("<d").pack
+_describe = torch.ops.neuron_device.describe.default
+_Tensor = torch.Tensor
+_CPU = torch.device("cpu")
+
+
+class Call(NamedTuple):
+    """One call of an operator, taken apart.
+
+    ``key`` is what its program depends on. ``tensors`` are the tensor arguments in order, those in lists included, and
+    ``written`` the positions of those that the operator writes. ``wrapped`` has the value of each, by position, that
+    is a Python scalar which torch turned into a tensor. ``numbers`` are the floats that are no part of the key but
+    inputs of the program: those among the arguments first, then the wrapped ones.
+    """
+
+    operator: Operator
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    key: tuple[Any, ...]
+    tensors: list[torch.Tensor]
+    written: list[int]
+    wrapped: dict[int, bool | int | float | complex]
+    numbers: list[float]
+
+
+def read(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    """Take a call apart. Raises RuntimeError for tensors that are not strided."""
+    walk = _Walk(operator.lifts)
+    if operator.mutable:
+        walk.arguments(operator.arguments, args, kwargs)
+    else:
+        for value in args:
+            walk.value(value)
+        for name, value in kwargs.items():
+            walk.parts.append(name)
+            walk.value(value)
+    text, positions = _describe(walk.tensors, walk.written)
+    wrapped = {}
+    for position in positions:
+        wrapped[position] = value = walk.tensors[position].item()
+        walk.value(value)
+    key = (operator.overload, text, *walk.parts)
+    return Call(operator, args, kwargs, key, walk.tensors, walk.written, wrapped, walk.numbers)
+
+
+def overlapping(call: Call) -> bool:
+    """Whether a tensor that is written shares memory with another in a way that only torch's own kernels judge."""
+    return bool(call.key[1].endswith("!"))
+
+
+def argument(call: Call, position: int) -> Any:
+    """Return the argument at ``position`` of the operator's schema, as the caller gave it."""
+    if position < len(call.args):
+        return call.args[position]
+    return call.kwargs[call.operator.arguments[position].name]
+
+
+def device_of(call: Call) -> int:
+    """Return the index of the device that the call's results belong to."""
+    for tensor in call.tensors:
+        if tensor.device.type == "neuron":
+            return tensor.device.index
+    for value in (*call.kwargs.values(), *call.args):
+        if isinstance(value, torch.device) and value.index is not None:
+            return value.index
+    return int(torch.ops.neuron_device.current_device())
+
+
+def rebuild(
+    call: Call, tensors: Sequence[Any], numbers: Sequence[float] | None = None
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the call's arguments on the CPU, with ``tensors`` for its tensors and ``numbers`` for its `Call.numbers`.
+
+    Without ``numbers`` the floats stay what they are. Wrapped scalars are Python scalars again, which promote types as
+    such.
+    """
+    lifted = numbers is not None and call.operator.lifts
+    late = [position for position, value in call.wrapped.items() if lifted and scalars.is_lifted(value)]
+    given = list(numbers or ())
+    floats = iter(given[: len(given) - len(late)])
+    scalars_of = {**call.wrapped, **dict(zip(late, given[len(given) - len(late) :], strict=True))}
+    values = iter([scalars_of.get(position, tensor) for position, tensor in enumerate(tensors)])
+
+    def one(value: Any) -> Any:
+        if isinstance(value, _Tensor):
+            return next(values)
+        if isinstance(value, (list, tuple)):
+            return [one(each) for each in value]
+        if lifted and scalars.is_lifted(value):
+            return next(floats)
+        return _CPU if isinstance(value, torch.device) else value
+
+    args = [one(value) for value in call.args]
+    return args, {name: one(value) for name, value in _in_order(call)}
+
+
+def _in_order(call: Call) -> list[tuple[str, Any]]:
+    """Return the keyword arguments in the order in which `read` took their tensors."""
+    if not call.operator.mutable:
+        return list(call.kwargs.items())
+    names = [argument.name for argument in call.operator.arguments if argument.name in call.kwargs]
+    return [(name, call.kwargs[name]) for name in names]
+
+
+class _Walk:
+    """One pass over a call's arguments."""
+
+    __slots__ = ("lifts", "numbers", "parts", "tensors", "written")
+
+    def __init__(self, lifts: bool) -> None:
+        self.lifts = lifts
+        self.tensors: list[torch.Tensor] = []
+        self.numbers: list[float] = []
+        self.written: list[int] = []
+        self.parts: list[Any] = []
+
+    def arguments(self, arguments: tuple[Argument, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Take all arguments, and note which tensors the operator writes."""
+        for argument, value in zip(arguments, args, strict=False):
+            self._argument(argument, value)
+        for argument in arguments[len(args) :]:
+            if argument.name in kwargs:
+                self.parts.append(argument.name)
+                self._argument(argument, kwargs[argument.name])
+
+    def _argument(self, argument: Argument, value: Any) -> None:
+        before = len(self.tensors)
+        self.value(value)
+        if argument.written:
+            self.written.extend(range(before, len(self.tensors)))
+
+    def value(self, value: Any) -> None:
+        """Take one argument or element of one."""
+        kind = type(value)
+        if isinstance(value, _Tensor):
+            self.tensors.append(value)
+            self.parts.append(_Tensor)
+        elif kind is float:
+            if self.lifts and scalars.is_lifted(value):
+                self.numbers.append(value)
+                self.parts.append(float)
+            else:
+                self.parts.append(_bits(value))
+        elif kind is list or kind is tuple:
+            self.parts.append(len(value))
+            for each in value:
+                self.value(each)
+        elif kind is complex:
+            self.parts.append((_bits(value.real), _bits(value.imag)))
+        else:
+            self.parts.append((kind, value))

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+
+from tests.cache_server.harness import FakeClock, InProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in os.environ:
+        if name.startswith("NEFF_CACHE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data-home"))
+    with structlog.testing.capture_logs():
+        yield
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def make_server(tmp_path: Path) -> Iterator[Callable[..., InProcess]]:
+    """Servers in this process, on one data folder unless told otherwise, closed at the end."""
+    made: list[InProcess] = []
+
+    def make(*, clock: FakeClock | None = None, folder: Path | None = None, **settings: Any) -> InProcess:
+        server = InProcess(folder or tmp_path, clock, settings)
+        made.append(server)
+        return server
+
+    yield make
+    for server in made:
+        if not server.loop.is_closed():
+            server.close()
+
+
+@pytest.fixture
+def server(make_server: Callable[..., InProcess]) -> InProcess:
+    return make_server()

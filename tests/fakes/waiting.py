@@ -1,0 +1,40 @@
+"""Bounded waiting, and what is known of processes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
+    """Return once ``condition`` holds; fail after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process lives; one that only waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def children(module: str, parent: int) -> list[int]:
+    """Return the living children of ``parent`` that run ``python -m module``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            above = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        if module.encode() in command and above == parent and is_running(int(entry.name)):
+            found.append(int(entry.name))
+    return found
