@@ -127,6 +127,8 @@ class _Passage:
         finally:
             seconds = metrics.monotonic() - begin
             route = self.route or _fastapi_route(scope)
+            if self.route and self._status < 400:  # noqa: PLR2004 - the first error status
+                metrics.sent.inc(self._sent)
             metrics.requests.labels(route, str(self._status)).inc()
             metrics.request_seconds.labels(route).observe(seconds)
             if self._service.settings.access_log or self._status >= 400:  # noqa: PLR2004 - the first error status

@@ -78,7 +78,7 @@ class _Server(uvicorn.Server):
                 http="httptools",
                 ws="none",
                 lifespan="on",
-                log_level="warning",
+                log_config=None,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,

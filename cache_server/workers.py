@@ -26,6 +26,11 @@ class Workers:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.pool, lambda: function(*args, **kwargs))
 
+    def surely(self, function: Callable[[], None]) -> asyncio.Future[None]:
+        """Run ``function`` on a worker thread whatever happens to the caller; the future may be awaited or dropped."""
+        # run() would take back what no thread has begun when its caller is cancelled
+        return asyncio.shield(asyncio.wrap_future(self.pool.submit(function)))
+
     def close(self) -> None:
         """Wait for what runs, then end the threads."""
         self.pool.shutdown(wait=True)

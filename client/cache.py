@@ -19,7 +19,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from client.cluster import Cluster
-from client.errors import CacheMissError, CompileError, ConfigurationError, WireError
+from client.errors import CacheMissError, CompileError, NeffCacheError, WireError
 from client.lookup import Lookup
 from client.memory import MAX_BYTES, MemoryTier
 from client.node.guard import GuardedTier
@@ -105,6 +105,7 @@ class Cache:
         """Return the program of ``document``, compiled by ``compile`` if it is nowhere.
 
         Threads, processes of this node and nodes of the cluster that ask for one key at a time share one compile.
+        ``compile`` raises `CompileError` if it fails, and must not ask this cache in turn: that could wait for itself.
         ``retry_failed`` compiles even if the compiler is known to refuse this program.
 
         Raises `CompileError` if the compiler failed, here or where we waited for it; `CacheMissError` where
@@ -197,7 +198,7 @@ class Cache:
             return None
         try:
             return self._open_transport()
-        except ConfigurationError as error:
+        except (NeffCacheError, OSError) as error:
             if self.settings.on_error == "fail":
                 raise
             notices.warn("transport", f"nothing is shared: {error}")

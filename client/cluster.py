@@ -67,13 +67,20 @@ class Cluster:
     def look(self, kind: Kind, key: str) -> Look:
         """Fetch the program; a damaged one is reported to the store, which sets it aside if it is damaged there."""
         try:
-            return self._remote.fetch(kind, key)
+            fetched = self._remote.fetch(kind, key)
         except Damaged as error:
             self._notices.warn("damaged remote", f"{self._remote.transport.address}: {error}; compiling it again")
             if self._settings.on_error == "fail":
                 raise
             verdict = self._remote.suspect(kind, key, error.sha256)
             return Sound() if verdict in ("sound", UNAVAILABLE) else None
+        if isinstance(fetched, Fetched):
+            found = fetched.entry
+            if (found.project, found.kind, found.key) != (self._settings.project, kind, key):
+                # good bytes of another program: running them would be worse than any damage
+                self._remote.distrust(kind, f"asked for {kind}/{key}, got {found.project}/{found.kind}/{found.key}")
+                return Sound()
+        return fetched
 
     def decide(self, kind: Kind, key: str, *, retry_failed: bool = False) -> Decision:
         """Fetch the program, or wait for it, or get the right to compile it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -64,22 +64,27 @@ class Compilation:
     def _compile(self) -> Compiled:
         """Run the compiler, once more after a transient failure; the result is one whole NEFF at least in form."""
         for last in (*(False,) * (TRIES - 1), True):
-            start = self._parts.clock()
-            self._parts.tally.add(self._kind, "compiles")
             try:
-                compiled = self._compiler()
-                _check(compiled)
+                return self._run_once()
             except CompileError as error:
                 if last or error.failure.failure_class != "transient":
                     raise
                 self._parts.notices.warn(
                     f"transient {self._key}", f"a compile failed ({error.failure.text}): trying once more"
                 )
-            else:
-                return compiled
-            finally:
-                self._parts.tally.add(self._kind, "compile_seconds", self._parts.clock() - start)
         raise AssertionError  # the last try returns or raises
+
+    def _run_once(self) -> Compiled:
+        parts = self._parts
+        with nullcontext() if parts.node is None else parts.node.slot(self._kind):
+            start = parts.clock()
+            parts.tally.add(self._kind, "compiles")
+            try:
+                compiled = self._compiler()
+            finally:
+                parts.tally.add(self._kind, "compile_seconds", parts.clock() - start)
+        _check(compiled)
+        return compiled
 
     def _describe(self, compiled: Compiled) -> Entry:
         parts = self._parts

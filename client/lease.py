@@ -25,6 +25,8 @@ POLL = 25.0
 SHORTEST_POLL = 0.5
 """Seconds between two polls if the answers come at once, as they may from a store without long polls."""
 TELL_AFTER = 5.0
+DIAGNOSIS_LIFE = 300.0
+"""Seconds for which the store remembers a diagnosis."""
 LONGEST_FAILURE = 60.0
 """Seconds for which we believe a server that tells us to wait after a failed compile."""
 
@@ -158,8 +160,10 @@ class Conversation:
     def _has_failed_again(self, answer: Failed) -> bool:
         """Raise a diagnosis; wait once after another failure; return True when that has not helped."""
         failure = answer.failure
+        where = answer.host or "another node"
         if failure.failure_class == "diagnosis":
-            raise CompileError(failure, origin=answer.host or self._remote.transport.address)
+            age = f", {max(DIAGNOSIS_LIFE - answer.expires_in, 0):.0f} s ago" if answer.replayed else ""
+            raise CompileError(failure, origin=where + age)
         if self._failed_before:
             return True
         self._failed_before = True
@@ -167,8 +171,7 @@ class Conversation:
         self.waited = True
         self._notices.warn(
             f"failed elsewhere {self._key}",
-            f"the compile of {self._kind}/{self._key[:12]} failed on {answer.host or 'another node'}"
-            f" ({failure.text}): trying again",
+            f"the compile of {self._kind}/{self._key[:12]} failed on {where} ({failure.text}): trying again",
         )
         self._sleep(min(answer.expires_in, LONGEST_FAILURE, self._patience()))
         return False

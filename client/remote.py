@@ -131,6 +131,12 @@ class Remote:
             LOGGER.debug("neff-cache: the list of withdrawn entries could not be read: %s", error)
             return frozenset()
 
+    def distrust(self, kind: Kind, reason: str) -> None:
+        """Count an answer against the server that was well-formed but not what was asked for."""
+        self._met(kind)
+        self._breakers["read"].failed()
+        self._notices.warn("wrong answer", f"{self.transport.address} cannot be trusted: {reason}")
+
     def close(self) -> None:
         """Drop connections."""
         try:

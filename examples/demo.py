@@ -98,7 +98,7 @@ def table(jobs: list[Job]) -> Table:
     columns = ("job", "node tier", "ranks", "lookups", "memory", "disk", "remote", "compiles")
     shown = Table(title="neff-cache: the same job on two nodes")
     for column in (*columns, "compile s", "saved s", "wall s", "final loss"):
-        shown.add_column(column, justify="left" if column in ("job", "node tier") else "right")
+        shown.add_column(column, justify="left" if column in ("job", "node tier") else "right", no_wrap=True)
     for job in jobs:
         hits = job.summary["hits"]
         shown.add_row(
@@ -120,6 +120,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="neff-cache-demo-") as name:
         folder = Path(name)
         environment = {
+            "NEFF_CACHE_ACCESS_LOG": "false",
             **{key: value for key, value in os.environ.items() if not key.startswith("NEURON_CACHE_")},
             "XDG_CONFIG_HOME": str(folder / "config"),
         }

@@ -39,28 +39,11 @@ def _torch_is_being_imported() -> bool:
     return getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False)
 
 
-# torch's autoload imports this package without anybody having asked for it; then nothing is to be said.
+# False if it is torch's autoload that imports this package: nobody wants to hear of it then.
 _asked_for = not _torch_is_being_imported()
-
-
-def _after_autoload() -> None:
-    """Say why there is no device, to a user who asked for this package; called when `_autoload` has run."""
-    from neuron_backend import _autoload  # noqa: PLC0415 - it imports this package
-
-    if _autoload.state.registered:
-        return
-    if not _asked_for:
-        # The user's own import, should there be one, is to run this file again and hear the reason.
-        sys.modules.pop("neuron_backend", None)
-    elif _autoload.state.tell:
-        _autoload.state.tell = False
-        _autoload.say(f"neff-cache: there is no device neuron, {_autoload.state.reason}")
-
 
 if _asked_for and "torch" in sys.modules:
     from neuron_backend import _autoload
 
-    if _autoload.state.ran:
-        _after_autoload()
-    else:
+    if not _autoload.state.ran:
         _autoload.autoload()

@@ -22,14 +22,10 @@ _PACKAGES = Path(__file__).resolve().parent.parent
 
 @dataclass(slots=True)
 class State:
-    """The outcome of `autoload`: whether the device is there, and why (not), as a clause that ends a sentence.
-
-    ``tell`` says that the user, once he asks for this package by name, should hear the reason.
-    """
+    """The outcome of `autoload`: whether the device is there and, as a clause, why or why not."""
 
     registered: bool = False
     reason: str = "torch has not been imported"
-    tell: bool = False
     ran: bool = False
 
 
@@ -37,28 +33,35 @@ state = State()
 
 
 def autoload() -> None:
-    """Register device ``neuron`` with the torch that is being imported, or leave the reason in `state`. Never raises.
+    """Register device ``neuron`` with the torch that is there, or leave the reason in `state`. Never raises.
 
-    Does nothing where jaxlib or the built library is missing, where the vendor's package is installed (the device is
-    its own then), where another extension holds torch's slot, and where another module shadows our package ``client``.
+    Does nothing where the vendor's package is installed (the device is its own then), where jaxlib or the built library
+    is missing, where another extension holds torch's slot, and where another module shadows our package ``client``.
+    The reason is told only to a user who asked for this package by name.
     """
     state.ran = True
-    state.registered = False
     try:
         vendor = vendor_package()
-        if vendor is not None:
-            state.reason, state.tell = f"{vendor} is installed, and the device is its own", False
-        elif (obstacle := _obstacle()) is not None:
-            state.reason, state.tell = obstacle, True
-        else:
+        obstacle = f"{vendor} is installed, and the device is its own" if vendor else _obstacle()
+        if obstacle is None:
             _register()
-            state.registered, state.reason, state.tell = True, "device neuron is registered", False
+            state.registered, state.reason = True, "the device is registered"
+            return
     except Exception as error:  # noqa: BLE001 - whatever it is, `import torch` must go on
-        state.reason, state.tell = f"its registration failed: {type(error).__name__}: {error}", False
-        say(f"neff-cache: there is no device neuron, {state.reason}")
-    package = sys.modules.get("neuron_backend")
-    if package is not None:
-        package.__dict__["_after_autoload"]()
+        state.reason = f"its registration failed: {type(error).__name__}: {error}"
+        _say(f"neff-cache: there is no device neuron, {state.reason}")
+        return
+    state.reason = obstacle
+    if not getattr(sys.modules.get("neuron_backend"), "_asked_for", False):
+        _forget()
+    elif vendor is None:
+        _say(f"neff-cache: there is no device neuron, {state.reason}")
+
+
+def _forget() -> None:
+    """Take this package out of ``sys.modules``, where torch's autoload put it: an import of the user's runs it anew."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "neuron_backend"]:
+        del sys.modules[name]
 
 
 def vendor_package() -> str | None:
@@ -87,7 +90,7 @@ def shadowing_client() -> str | None:
     return spec.origin or next(iter(spec.submodule_search_locations or ()), "a module without a file")
 
 
-def say(sentence: str) -> None:
+def _say(sentence: str) -> None:
     """Warn once; where warnings are errors, write to standard error instead of raising."""
     try:
         warnings.warn(sentence, RuntimeWarning, stacklevel=3)
@@ -110,8 +113,8 @@ def _obstacle() -> str | None:
         return f"its library is not built for torch {build.torch_version()}: run `{build.COMMAND}`"
     shadow = shadowing_client()
     if shadow is not None:
-        return f"`import client` finds {shadow} and not neff-cache's own package: rename that file, or start Python with -P"
-    holder = torch._C._get_privateuse1_backend_name()
+        return f"`import client` finds {shadow}, not neff-cache's own package: rename it, or start Python with -P"
+    holder = torch._C._get_privateuse1_backend_name()  # noqa: SLF001 - the only way to ask
     if holder != "privateuseone":
         return f"another extension, {holder!r}, holds the one slot that torch has for devices"
     return None

@@ -123,11 +123,12 @@ async def receive_output(
             await writing
         return await workers.run(intake.commit, make_room)
     finally:
+        aborted = workers.surely(intake.abort)
         if writing is not None:
             # its own failure is already on its way to the caller, or does not matter any more
             await asyncio.wait([writing])
             _ = writing.cancelled() or writing.exception()
-        await workers.run(intake.abort)
+        await aborted
 
 
 async def _batches(receive: Receive, declared: int | None, idle_seconds: float) -> AsyncIterator[list[bytes]]:

@@ -54,7 +54,7 @@ class ReleaseBody(TokenBody):
     failure: dict[str, Any] | None = None
 
 
-async def _leasable(address: Annotated[Address, Depends(addressed(Scope.READ))]) -> Address:
+def _leasable(address: Address) -> Address:
     if address.kind is Kind.FOREIGN:
         raise Problem(
             "invalid", "entries of kind foreign are mirrored, never compiled here: there are no leases on them"
@@ -62,12 +62,21 @@ async def _leasable(address: Annotated[Address, Depends(addressed(Scope.READ))])
     return address
 
 
-Leasable = Annotated[Address, Depends(_leasable)]
+async def _askable(address: Annotated[Address, Depends(addressed(Scope.READ))]) -> Address:
+    return _leasable(address)
+
+
+async def _holdable(address: Annotated[Address, Depends(addressed(Scope.LEASE))]) -> Address:
+    return _leasable(address)
+
+
+Askable = Annotated[Address, Depends(_askable)]
+Holdable = Annotated[Address, Depends(_holdable)]
 
 
 @router.post(_PATH, summary="Ask for the right to compile a key, or wait for its holder")
 async def ask(
-    address: Leasable, service: ServiceDep, principal: PrincipalDep, body: AskBody, request: Request
+    address: Askable, service: ServiceDep, principal: PrincipalDep, body: AskBody, request: Request
 ) -> Response:
     """Answer ``ready``, ``granted``, ``wait``, ``failed`` or ``denied``; never 403 for whoever may read."""
     may_publish = body.may_publish and all(
@@ -84,14 +93,6 @@ async def ask(
     value = lease_answer_to_json(found)
     service.metrics.leases.labels(value["state"]).inc()
     return answer(value)
-
-
-async def _holdable(address: Leasable, principal: PrincipalDep) -> Address:
-    principal.require(Scope.LEASE, address.project, address.kind)
-    return address
-
-
-Holdable = Annotated[Address, Depends(_holdable)]
 
 
 @router.patch(_PATH, summary="Heartbeat")

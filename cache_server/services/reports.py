@@ -76,7 +76,7 @@ class Reports:
 def _counts(value: Any) -> dict[str, float]:
     if not isinstance(value, dict):
         raise Problem("invalid", "counts are a JSON object")
-    hits = value.get("hits") or {}
+    hits = value.get("hits", {})
     if not isinstance(hits, dict):
         raise Problem("invalid", "hits are a JSON object")
     return {

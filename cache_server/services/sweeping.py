@@ -58,20 +58,25 @@ class Sweeping:
     def recover(self, *, alone: bool) -> None:
         """Finish what a crash interrupted. ``alone``: no other server uses the store, so every upload is dead."""
         removed = self._store.sweep_uploads(self._now() - (0 if alone else self._orphan_seconds))
+        finished = self._finish_removals()
+        if removed or finished:
+            _log.info("recovered", uploads_removed=removed, removals_finished=finished)
+
+    def _finish_removals(self) -> int:
         with self._database.reading() as connection:
-            unfinished = entries.being_removed(connection)
-        for address in unfinished:
+            begun = entries.being_removed(connection)
+        for address in begun:
             with self._locks.hold(address):
                 found = self._catalogue.indexed(address)
                 if found is not None and found.state is not EntryState.READY:
                     self._removal.finish(address, found)
-        if removed or unfinished:
-            _log.info("recovered", uploads_removed=removed, removals_finished=len(unfinished))
+        return len(begun)
 
     def sweep(self) -> int:
         """Adopt unknown entries, remove outputs that no entry names and that are old; return how many were removed."""
         now = self._now()
         removed = 0
+        self._finish_removals()
         for address in self._store.addresses():
             if self.stopping:
                 return removed

@@ -1,8 +1,8 @@
 """Keeps a node tier within its bound: least recently used entries go first, in batches, and rarely.
 
-The tier is measured as a whole only now and then: when no measurement is there, when this process has written a
-sixty-fourth of the bound since, or when the last measurement plus those writes reaches the bound. Processes share the
-measurement through ``<root>/v1/usage.json``, and only one at a time measures.
+The tier is measured as a whole only when that is due: processes add what they write to ``<root>/v1/usage``, whose
+first line is the last measurement, and the one that finds the sum beyond the bound (or no sum at all) measures anew
+and evicts. Only one at a time does so.
 
 An entry is renamed away before its files go, so nobody ever finds half of one; readers hold whole programs in memory,
 so taking one that is being read costs at most a miss.
@@ -10,9 +10,7 @@ so taking one that is being read costs at most a miss.
 
 from __future__ import annotations
 
-import json
 import math
-import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,13 +25,15 @@ from client.node.tree import LAYOUT, unique_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from client.node.permissions import Trust
     from client.node.tree import Tree
 
-USAGE = "usage.json"
+USAGE = "usage"
+MAX_USAGE = 64 << 10
+"""Bytes of that file after which it is written anew."""
 SWEEP_LOCK = "sweep.lock"
 LOW_WATER = 0.9
 """Share of the bound that an eviction leaves, so that the next one is far away."""
-SHARE_BETWEEN = 64
 BLOCK = 4096
 """Bytes that a file takes on disk beside its content."""
 DAY = 86400.0
@@ -61,16 +61,11 @@ class Evictor:
         self._files = tree.files
         self._max_bytes = max_bytes
         self._now = now
-        self._written = 0
-        self._lock = threading.Lock()
 
     def written(self, size: int) -> None:
-        """Note an entry of ``size`` bytes that was stored just now, and evict if the bound is reached."""
-        with self._lock:
-            self._written += size + 2 * BLOCK
-            written = self._written
-        measured = self._measured()
-        if measured is None or written > self._max_bytes / SHARE_BETWEEN or measured + written > self._max_bytes:
+        """Note an entry of ``size`` bytes that was stored just now, and evict if the bound is passed."""
+        total = self._add(size + 2 * BLOCK)
+        if total is None or total > self._max_bytes:
             self.sweep()
 
     def make_room(self, size: int) -> bool:
@@ -79,11 +74,9 @@ class Evictor:
 
     def sweep(self, *, free: int = 0) -> int:
         """Measure the tier and evict what is over the bound, at least ``free`` bytes; return the bytes evicted."""
-        with self._lock:
-            self._written = 0
         try:
             with self._tree.directory(make=True) as (top, trust):
-                lock = self._files.open_lock_file(SWEEP_LOCK, top, trust.file_mode)
+                lock = self._tree.open_lock_file(SWEEP_LOCK, top, trust)
                 try:
                     if not self._mine(lock):
                         return 0
@@ -156,10 +149,10 @@ class Evictor:
             with self._tree.directory(project, kind, LOCKS) as (locks, trust):
                 for left in self._files.list(locks):
                     if self._now() - self._files.status_of(left, locks).st_mtime > DAY:
-                        self._remove_unlocked(left, locks, trust.file_mode)
+                        self._remove_unlocked(left, locks, trust)
 
-    def _remove_unlocked(self, name: str, locks: int, mode: int) -> None:
-        descriptor = self._files.open_lock_file(name, locks, mode)
+    def _remove_unlocked(self, name: str, locks: int, trust: Trust) -> None:
+        descriptor = self._tree.open_lock_file(name, locks, trust)
         try:
             if self._files.lock(descriptor):
                 self._files.unlink(name, locks)
@@ -193,25 +186,21 @@ class Evictor:
             return space.f_files > 0 and space.f_favail < space.f_files * FREE_INODES
         return False
 
-    def _measured(self) -> int | None:
-        """Return the bytes that the last measurement found, or None."""
+    def _add(self, size: int) -> int | None:
+        """Add to the usage and return its sum in bytes; None if it has to be measured anew."""
         try:
             with self._tree.directory() as (top, trust):
-                descriptor = self._files.open_file(USAGE, top)
+                descriptor = self._files.open_appending(USAGE, top)
                 try:
                     trust.check(self._files.status(descriptor), f"{LAYOUT}/{USAGE}")
-                    return int(json.loads(self._files.read(descriptor, BLOCK))["bytes"])
+                    self._files.write(descriptor, b"%d\n" % size)
+                    lines = self._files.read(descriptor, MAX_USAGE)
                 finally:
                     self._files.close(descriptor)
-        except (OSError, UntrustedError, ValueError, TypeError, KeyError):
+            return None if len(lines) >= MAX_USAGE else sum(map(int, lines.split()))
+        except (OSError, UntrustedError, ValueError):
             return None
 
     def _note(self, total: int) -> None:
         with suppress(OSError, UntrustedError), self._tree.directory() as (top, trust):
-            temporary = unique_name(USAGE)
-            descriptor = self._files.create_file(temporary, top, trust.file_mode)
-            try:
-                self._files.write(descriptor, json.dumps({"bytes": total}).encode())
-            finally:
-                self._files.close(descriptor)
-            self._files.rename(temporary, USAGE, top)
+            self._tree.replace_file(USAGE, top, trust, b"%d\n" % total)

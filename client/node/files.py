@@ -15,6 +15,7 @@ import stat
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a planted pipe must not hang a job
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 ABSENT = frozenset({errno.ENOENT, errno.ESTALE})
@@ -39,6 +40,10 @@ class Files:
     def open_lock_file(self, name: str, parent: int, mode: int) -> int:
         """Open a file for locking, and create it if need be; no child started by exec inherits it."""
         return os.open(name, _LOCK, mode, dir_fd=parent)
+
+    def open_appending(self, name: str, parent: int) -> int:
+        """Open a file that exists for reading and for writing at its end."""
+        return os.open(name, _APPEND, dir_fd=parent)
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""

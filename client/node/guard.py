@@ -11,6 +11,7 @@ from client.errors import ConfigurationError
 from client.node.eviction import Evictor
 from client.node.lock import KeyLocks, Turn
 from client.node.permissions import UntrustedError
+from client.node.slots import CompileSlots
 from client.node.tier import DamagedEntryError, NodeTier, Stored
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class GuardedTier:
         self._tier = NodeTier(root, settings.project, shared=settings.node_shared, files=files, now=now)
         self._locks = KeyLocks(self._tier.tree, settings.project, clock=clock, sleep=sleep, now=now)
         self._evictor = Evictor(self._tier.tree, settings.node_max_bytes, now=now)
+        self._clock = clock
+        self._sleep = sleep
         self._root = root
         self._settings = settings
         self._notices = notices
@@ -85,6 +88,9 @@ class GuardedTier:
             except UntrustedError as error:
                 self._refuse(entry.kind, error)
             except OSError as error:
+                if error.errno == errno.ENOENT and not last:
+                    self._made = False  # somebody removed the tier under us
+                    continue
                 if error.errno in _FULL and not last and self._evictor.make_room(len(neff)):
                     continue
                 self._fault(entry.kind, error, "write")
@@ -112,6 +118,20 @@ class GuardedTier:
             waiting=waiting,
         ) as turn:
             yield turn
+
+    @contextmanager
+    def slot(self, kind: Kind) -> Iterator[None]:
+        """Wait until this process may start one more compiler on this node (``NEURON_CACHE_COMPILE_SLOTS``)."""
+        count = self._settings.compile_slots
+        if count is None or self._refused or not self._writable:
+            yield
+            return
+        slots = CompileSlots(self._tier.tree, count, clock=self._clock, sleep=self._sleep)
+        with slots.take(limit=self._settings.wait_limit) as taken:
+            if not taken:
+                self._notices.warn("slots", f"compilers on this node are not counted: no locks in {self._root}")
+                self._met(kind)
+            yield
 
     def leave_failure(self, kind: Kind, key: str, failure: Failure, host: str) -> None:
         """Leave a failed compile to those who wait behind us."""

@@ -39,15 +39,15 @@ DIAGNOSIS_LIFE = 300.0
 FAILURE_LIFE = 600.0
 _MAX_FILE = 1 << 20
 
-_held: set[int] = set()
+held_descriptors: set[int] = set()
 """Descriptors whose locks this process holds."""
 
 
 def _let_go_in_child() -> None:
     """Close inherited descriptors: a child that outlives its parent must not keep the parent's locks."""
-    while _held:
+    while held_descriptors:
         with suppress(OSError):
-            os.close(_held.pop())
+            os.close(held_descriptors.pop())
 
 
 os.register_at_fork(after_in_child=_let_go_in_child)
@@ -154,19 +154,8 @@ class KeyLocks:
     def leave_failure(self, kind: Kind, key: str, failure: Failure, host: str) -> None:
         """Leave a failure for those who wait behind the lock; raises `OSError` and `UntrustedError`."""
         value = {"failure": failure.to_json(), "host": host, "identity": unique_name(""), "time": self._now()}
-        temporary = unique_name(f"{key}.failed-")
         with self._tree.directory(self._project, kind, LOCKS, make=True) as (directory, trust):
-            try:
-                descriptor = self._files.create_file(temporary, directory, trust.file_mode)
-                try:
-                    self._files.write(descriptor, json.dumps(value).encode())
-                finally:
-                    self._files.close(descriptor)
-                self._files.rename(temporary, f"{key}.failed", directory)
-            except BaseException:
-                with suppress(OSError):
-                    self._files.unlink(temporary, directory)
-                raise
+            self._tree.replace_file(f"{key}.failed", directory, trust, json.dumps(value).encode())
 
     def forget_failure(self, kind: Kind, key: str) -> None:
         """Remove what was left beside the lock, after a compile that went well or on demand."""
@@ -176,16 +165,7 @@ class KeyLocks:
     def _open(self, kind: Kind, key: str) -> int | None:
         try:
             with self._tree.directory(self._project, kind, LOCKS, make=True) as (directory, trust):
-                descriptor = self._files.open_lock_file(f"{key}.lock", directory, trust.file_mode)
-                try:
-                    trust.check(self._files.status(descriptor), f"{key}.lock")
-                    if trust.group is not None:
-                        with suppress(PermissionError):  # made by another member, who has set it
-                            self._files.set_mode(descriptor, trust.file_mode)
-                except BaseException:
-                    self._files.close(descriptor)
-                    raise
-                return descriptor
+                return self._tree.open_lock_file(f"{key}.lock", directory, trust)
         except (OSError, UntrustedError):
             return None
 
@@ -225,7 +205,7 @@ class KeyLocks:
                     return False
                 if self._is_current(turn.descriptor, kind, key):
                     turn.locked = True
-                    _held.add(turn.descriptor)
+                    held_descriptors.add(turn.descriptor)
                     return True
             except OSError:
                 return True
@@ -264,7 +244,7 @@ class KeyLocks:
                 self._files.unlink(f"{key}.lock", directory)
             with suppress(OSError):
                 self._files.unlock(turn.descriptor)
-            _held.discard(turn.descriptor)
+            held_descriptors.discard(turn.descriptor)
         self._close(turn.descriptor)
 
     def _close(self, descriptor: int) -> None:

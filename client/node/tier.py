@@ -214,15 +214,9 @@ class NodeTier:
         try:
             if trust.group is not None:
                 files.set_mode(directory, trust.directory_mode)
+            self.tree.create_file(MAIN_OUTPUT, directory, trust, neff)
             described = json.dumps(entry.to_json(), separators=(",", ":")).encode()
-            for name, content in ((MAIN_OUTPUT, neff), (ENTRY_FILE, described)):
-                descriptor = files.create_file(name, directory, trust.file_mode)
-                try:
-                    if trust.group is not None:
-                        files.set_mode(descriptor, trust.file_mode)
-                    files.write(descriptor, content)
-                finally:
-                    files.close(descriptor)
+            self.tree.create_file(ENTRY_FILE, directory, trust, described)
         finally:
             files.close(directory)
 

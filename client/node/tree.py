@@ -58,6 +58,41 @@ class Tree:
         finally:
             files.close(descriptor)
 
+    def open_lock_file(self, name: str, directory: int, trust: Trust) -> int:
+        """Open, or make, a trusted file to lock in an opened directory."""
+        descriptor = self.files.open_lock_file(name, directory, trust.file_mode)
+        try:
+            trust.check(self.files.status(descriptor), name)
+            if trust.group is not None:
+                with suppress(PermissionError):  # made by another member, who has set it
+                    self.files.set_mode(descriptor, trust.file_mode)
+        except BaseException:
+            self.files.close(descriptor)
+            raise
+        return descriptor
+
+    def create_file(self, name: str, directory: int, trust: Trust, content: bytes) -> None:
+        """Write a new file into an opened directory."""
+        descriptor = self.files.create_file(name, directory, trust.file_mode)
+        try:
+            if trust.group is not None:
+                # the umask may have taken from the group what the tier gives it
+                self.files.set_mode(descriptor, trust.file_mode)
+            self.files.write(descriptor, content)
+        finally:
+            self.files.close(descriptor)
+
+    def replace_file(self, name: str, directory: int, trust: Trust, content: bytes) -> None:
+        """Put a file in the place of another, or of none, at once and whole."""
+        temporary = unique_name(f"{name}-")
+        try:
+            self.create_file(temporary, directory, trust, content)
+            self.files.rename(temporary, name, directory)
+        except BaseException:
+            with suppress(OSError):
+                self.files.unlink(temporary, directory)
+            raise
+
     def _open_root(self) -> int:
         try:
             return self.files.open_directory(self.root)

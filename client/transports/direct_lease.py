@@ -222,7 +222,6 @@ def acquire(
     waiting: Waiting,
     *,
     wait_seconds: float = 0,
-    retry_failed: bool = False,
     seen_generation: int | None = None,
 ) -> LeaseAnswer:
     """Take the lease, or wait up to ``wait_seconds`` for the entry (``ready``) or for the end of a living holder.
@@ -235,7 +234,7 @@ def acquire(
     while (found := ready()) is None:
         # The store's time first: writing beside the lease also makes a network file system look at it afresh.
         time = None if now is None else now()
-        if seen is not None and not retry_failed and (failed := _failed(lease.generation(seen), time)) is not None:
+        if seen is not None and (failed := _failed(lease.generation(seen), time)) is not None:
             return failed
         standing = lease.current()
         if standing is None or lease.is_over(standing, time):

@@ -103,7 +103,7 @@ class DirectoryTransport:
         holder: Holder,
         *,
         wait_seconds: float = 0,
-        retry_failed: bool = False,
+        retry_failed: bool = False,  # noqa: ARG002 - of the protocol; only those who waited are told of a failure here
         seen_generation: int | None = None,
         may_publish: bool = True,
     ) -> LeaseAnswer:
@@ -121,7 +121,6 @@ class DirectoryTransport:
             holder,
             self._waiting,
             wait_seconds=wait_seconds,
-            retry_failed=retry_failed,
             seen_generation=seen_generation,
         )
         if isinstance(answer, Granted):

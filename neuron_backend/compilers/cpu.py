@@ -76,10 +76,13 @@ class CpuCompiler:
         return scrubbed(self._environ, home=directory, tmpdir=directory, extra=extra)
 
     def configuration(self, kind: Kind) -> Configuration:  # noqa: ARG002 - the same for every kind
-        """Return what modules are compiled with; the target is asked of a worker, once.
+        """Return what modules are compiled with.
 
-        So XLA is not started in this process, which may still have to fork.
+        The target is asked of a worker, once: so XLA is not started in this process, which may still have to fork.
         """
+        return self._own_configuration()
+
+    def _own_configuration(self) -> Configuration:
         with self._identifying:
             if self._configuration is None:
                 self._configuration = self._identify()
@@ -138,7 +141,7 @@ class CpuCompiler:
 
     def _check(self, configuration: Configuration) -> None:
         """Refuse to compile with anything else than what the key says."""
-        ours = self._configuration or self._identify()
+        ours = self._own_configuration()
         if configuration != ours:
             raise ConfigurationError(
                 f"the CPU stand-in was asked to compile with {configuration}, but here it is {ours}: "

@@ -12,9 +12,7 @@
 #include <algorithm>
 #include <charconv>
 #include <string>
-#include <tuple>
 #include <utility>
-#include <vector>
 
 namespace neuron {
 
@@ -73,8 +71,6 @@ inline void describe(std::string& text, const at::Tensor& tensor) {
   if (device.type() == kNeuron) {
     text += 'n';
     append(text, device.index());
-  } else if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-    text += 'w';
   } else {
     text += 'o';
     append(text, static_cast<int64_t>(device.type()));
@@ -93,28 +89,23 @@ inline void describe(std::string& text, const at::Tensor& tensor) {
 
 // Describes what a program for these tensors depends on: torch's default dtype, determinism and autocast; for each
 // tensor element type, shape, device, class of strides and lazy bits; and how those at `written` lie in memory to the
-// others. Also returns which tensors are wrapped numbers: Python scalars that torch turned into tensors.
-inline std::tuple<std::string, std::vector<int64_t>> describe_all(at::TensorList tensors, at::IntArrayRef written) {
+// others.
+inline std::string describe_all(at::TensorList tensors, at::IntArrayRef written) {
   std::string text;
   text.reserve(16 + 24 * tensors.size());
   append(text, static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
   text += at::globalContext().deterministicAlgorithms() ? 'd' : 'n';
   text += at::autocast::is_autocast_enabled(kNeuron) ? 'a' : 'n';
-  std::vector<int64_t> numbers;
-  for (size_t index = 0; index < tensors.size(); ++index) {
-    const auto& tensor = tensors[index];
+  for (const auto& tensor : tensors) {
     TORCH_CHECK(
         tensor.layout() == c10::Layout::Strided, "device 'neuron' computes with strided tensors only, got layout ",
         tensor.layout());
     describe(text, tensor);
-    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-      numbers.push_back(static_cast<int64_t>(index));
-    }
   }
   if (tensors.size() > 1 && overlaps(tensors, written)) {
     text += kOverlaps;
   }
-  return {std::move(text), std::move(numbers)};
+  return text;
 }
 
 }  // namespace neuron

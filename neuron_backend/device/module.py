@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
 
-Device: TypeAlias = "torch.device | str | int | None"
+Device: TypeAlias = "torch.device | str | int | None"  # the class `device` below hides the name in this module
 
 __all__ = [
     "current_device",
@@ -201,7 +201,8 @@ def _index(device: Device) -> int:
     found = torch.device(device)
     if found.type != "neuron":
         raise ValueError(f"expected a neuron device, got {found}")
-    return current_device() if found.index is None else found.index
+    index: int | None = found.index  # torch's stub leaves None out
+    return current_device() if index is None else index
 
 
 def _checked(device: Device) -> int:

@@ -11,6 +11,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/resize_native.h>
@@ -184,12 +185,21 @@ void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin) {
   TORCH_CHECK(!c10::pinned_memory_or_default(pin), "only tensors on 'cpu' can be pinned, asked for 'neuron'");
 }
 
+// Where torch.use_deterministic_algorithms asks for it, new memory has fixed values.
+at::Tensor filled(at::Tensor tensor) {
+  if (at::globalContext().deterministicAlgorithms() && at::globalContext().deterministicFillUninitializedMemory()) {
+    auto host = as_cpu(tensor);
+    at::native::fill_empty_deterministic_(host);
+  }
+  return tensor;
+}
+
 at::Tensor empty(
     c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
     std::optional<c10::Device> device, std::optional<bool> pin, std::optional<c10::MemoryFormat> format) {
   check_options(layout, pin);
   const c10::DeviceGuard guard(c10::device_or_default(device));
-  return at::detail::empty_generic(size, &allocator(), kKeys, c10::dtype_or_default(dtype), format);
+  return filled(at::detail::empty_generic(size, &allocator(), kKeys, c10::dtype_or_default(dtype), format));
 }
 
 at::Tensor empty_strided(
@@ -197,7 +207,7 @@ at::Tensor empty_strided(
     std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool> pin) {
   check_options(layout, pin);
   const c10::DeviceGuard guard(c10::device_or_default(device));
-  return at::detail::empty_strided_generic(size, stride, &allocator(), kKeys, c10::dtype_or_default(dtype));
+  return filled(at::detail::empty_strided_generic(size, stride, &allocator(), kKeys, c10::dtype_or_default(dtype)));
 }
 
 // Zeros without memory, as the host has them, would need a kernel for every operator; plain zeros mean the same.
@@ -299,7 +309,7 @@ TORCH_LIBRARY(neuron_device, m) {
   m.def("from_cpu_list(Tensor[] tensors, int index) -> Tensor[]");
   m.def("view_of(Tensor base, Tensor view) -> Tensor");
   m.def("store(Tensor[] destinations, Tensor[] values) -> ()");
-  m.def("describe(Tensor[] tensors, int[] written) -> (str, int[])");
+  m.def("describe(Tensor[] tensors, int[] written) -> str");
 
   m.def("device_count() -> int", [] { return static_cast<int64_t>(device_count()); });
   m.def("current_device() -> int", [] { return static_cast<int64_t>(current_device); });

@@ -9,12 +9,14 @@ import os
 from typing import TYPE_CHECKING
 
 import torch
+from torch.utils import backend_registration
 
 from client.errors import ConfigurationError
 from neuron_backend.device import module
 from neuron_backend.eager import kernels
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 DEVICE = "neuron"
@@ -28,11 +30,12 @@ def register(library: Path) -> None:
     Raises `ConfigurationError` if ``NEURON_BACKEND_DEVICES`` means nothing, OSError if the library cannot be loaded.
     """
     _check_devices(os.environ.get(DEVICES, "1"))
-    torch.ops.load_library(str(library))
-    torch.utils.rename_privateuse1_backend(DEVICE)
-    torch._register_device_module(DEVICE, module)
-    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+    backend_registration.rename_privateuse1_backend(DEVICE)
+    torch._register_device_module(DEVICE, module)  # type: ignore[no-untyped-call]  # noqa: SLF001 - as torch documents it
+    backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     kernels.register()
+    _print_from_the_host()
 
 
 def _check_devices(text: str) -> None:
@@ -40,3 +43,17 @@ def _check_devices(text: str) -> None:
         raise ConfigurationError(
             f"{DEVICES}={text!r} is no number of devices: expected 1 to {MAX_DEVICES}, or leave it unset for 1"
         )
+
+
+def _print_from_the_host() -> None:
+    """Let torch format a tensor's values from a copy on the CPU, as it does for its own compiled devices.
+
+    Formatting takes a dozen small operators on slices; each would be compiled for the sake of a ``print``. torch has no
+    setting for that, only a list of device names.
+    """
+    formatted: Callable[[torch.Tensor, int], str] = torch._tensor_str._tensor_str  # noqa: SLF001 - no public way
+
+    def from_the_host(tensor: torch.Tensor, indent: int) -> str:
+        return formatted(tensor.cpu() if tensor.device.type == DEVICE else tensor, indent)
+
+    torch._tensor_str._tensor_str = from_the_host  # noqa: SLF001

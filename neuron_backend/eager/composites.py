@@ -1,7 +1,7 @@
 """Operators that torch calls on accelerators only, in terms of operators that every device has.
 
-The formulas are those of torch's own kernels (aten/src/ATen/native/cuda/RNN.cu; derivatives.yaml says which tensors a
-backward gets). ``workspace`` is ours to choose, because only our own backward reads it.
+The formulas of the recurrent cells are those of torch's own kernels (aten/src/ATen/native/cuda/RNN.cu); which tensors
+a backward gets is in derivatives.yaml. ``workspace`` is ours to choose: only our own backward reads it.
 """
 
 from __future__ import annotations
@@ -13,51 +13,21 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_aten = torch.ops.aten
+aten = torch.ops.aten
 
 
-def _convolution(
-    value: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> torch.Tensor:
-    result: torch.Tensor = _aten.convolution.default(
-        value, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-    )
+def _convolution(*arguments: Any) -> torch.Tensor:
+    result: torch.Tensor = aten.convolution.default(*arguments)
     return result
 
 
 def _convolution_backward(
-    gradient: torch.Tensor,
-    value: torch.Tensor,
-    weight: torch.Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
+    gradient: torch.Tensor, value: torch.Tensor, weight: torch.Tensor, *parameters: Any
 ) -> tuple[torch.Tensor | None, ...]:
+    *_, transposed, _, groups, _ = parameters  # stride, padding, dilation, transposed, output_padding, groups, mask
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    result: tuple[torch.Tensor | None, ...] = _aten.convolution_backward.default(
-        gradient,
-        value,
-        weight,
-        [channels],
-        stride,
-        padding,
-        dilation,
-        transposed,
-        output_padding,
-        groups,
-        output_mask,
+    result: tuple[torch.Tensor | None, ...] = aten.convolution_backward.default(
+        gradient, value, weight, [channels], *parameters
     )
     return result
 
@@ -80,7 +50,7 @@ def _lstm_cell(
     return leave * new_cell.tanh(), new_cell, torch.cat((enter, forget, change, leave), 1)
 
 
-def _lstm_cell_backward(
+def _lstm_cell_backward(  # noqa: PLR0917 - torch's own signature
     hidden_gradient: torch.Tensor | None,
     cell_gradient: torch.Tensor | None,
     cell: torch.Tensor,
@@ -135,11 +105,23 @@ def _gru_cell_backward(
     return into_input, into_hidden, gradient * update, *biases
 
 
+def _index_put_(
+    value: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool = False,
+    unsafe: bool = False,  # noqa: ARG001 - whether indices are known to be in range: it changes no value
+) -> torch.Tensor:
+    result: torch.Tensor = aten.index_put_.default(value, indices, values, accumulate)
+    return result
+
+
 COMPOSITES: dict[Any, Callable[..., Any]] = {
-    _aten.convolution_overrideable.default: _convolution,
-    _aten.convolution_backward_overrideable.default: _convolution_backward,
-    _aten._thnn_fused_lstm_cell.default: _lstm_cell,
-    _aten._thnn_fused_lstm_cell_backward_impl.default: _lstm_cell_backward,
-    _aten._thnn_fused_gru_cell.default: _gru_cell,
-    _aten._thnn_fused_gru_cell_backward.default: _gru_cell_backward,
+    aten.convolution_overrideable.default: _convolution,
+    aten.convolution_backward_overrideable.default: _convolution_backward,
+    aten._index_put_impl_.default: _index_put_,
+    aten._thnn_fused_lstm_cell.default: _lstm_cell,  # noqa: SLF001 - torch's name
+    aten._thnn_fused_lstm_cell_backward_impl.default: _lstm_cell_backward,  # noqa: SLF001
+    aten._thnn_fused_gru_cell.default: _gru_cell,  # noqa: SLF001
+    aten._thnn_fused_gru_cell_backward.default: _gru_cell_backward,  # noqa: SLF001
 }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _device = torch.ops.neuron_device
 
+
 @dataclass(frozen=True, slots=True)
 class OnHost:
     """The plan of a call that runs on the CPU because of ``reason``, a clause.
@@ -53,7 +54,7 @@ def run(call: Call, device: int) -> Any:
         # May be resized, which a tensor over borrowed memory must not be.
         tensors[position] = torch.empty(0, dtype=tensors[position].dtype, device="cpu")
     args, kwargs = signature.rebuild(call, tensors)
-    with torch.no_grad(), torch._C._DisableAutocast(), random.generator(operator, kwargs, device):
+    with torch.no_grad(), torch._C._DisableAutocast(), random.generator(operator, kwargs, device):  # noqa: SLF001 - there is no public way
         result = operator.function(*args, **kwargs)
     if outs:
         _device.store([call.tensors[position] for position in outs], [tensors[position] for position in outs])
@@ -96,7 +97,8 @@ def _placed(value: Any, owners: dict[int, torch.Tensor], device: int) -> Any:
         return [_placed(each, owners, device) for each in value]
     if not isinstance(value, torch.Tensor):
         return value
-    owner = owners.get(value.untyped_storage().data_ptr()) if value.numel() > 0 else None
+    dense = value.layout is torch.strided and value.numel() > 0
+    owner = owners.get(value.untyped_storage().data_ptr()) if dense else None
     if owner is None:
         return _device.from_cpu(value, device)
     if owner.device.type == "cpu":

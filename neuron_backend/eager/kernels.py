@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 # A Library takes its kernels back when it is collected.
 _libraries: list[torch.library.Library] = []
 
-_aten = torch.ops.aten
+aten = torch.ops.aten
 
 
 def register() -> None:
     """Register the boxed fallback, and by name the operators whose composite kernel would win over it."""
-    fallback = torch.library.Library("_", "IMPL")
-    fallback.fallback(_run, "PrivateUse1")
-    named = torch.library.Library("aten", "IMPL")
+    fallback = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
+    fallback.fallback(_run, "PrivateUse1")  # type: ignore[no-untyped-call]
+    named = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     for operator in (
-        _aten.convolution_overrideable.default,
-        _aten.convolution_backward_overrideable.default,
+        aten.convolution_overrideable.default,
+        aten.convolution_backward_overrideable.default,
     ):
-        named.impl(operator, _named(operator), "PrivateUse1")
+        named.impl(operator, _named(operator), "PrivateUse1")  # type: ignore[no-untyped-call]
     _libraries.extend((fallback, named))
 
 

@@ -33,9 +33,10 @@ VIEW = "its result is a view, for which there is nothing to compute"
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One parameter: whether it is written to, and whether it is an ``out=`` tensor that is written without reading."""
+    """One parameter: whether it is a tensor, whether it is written to, and whether it is an ``out=`` tensor."""
 
     name: str
+    tensor: bool
     written: bool
     out: bool
 
@@ -65,11 +66,12 @@ class Operator:
 @cache
 def describe(overload: torch._ops.OpOverload) -> Operator:
     """Return the facts about ``overload``."""
-    schema = overload._schema
+    schema = overload._schema  # noqa: SLF001 - there is no public way
     undeclared = _UNDECLARED_WRITES.get(schema.name, frozenset())
     arguments = tuple(
         Argument(
             each.name,
+            tensor=str(each.type) in {"Tensor", "Optional[Tensor]"},
             written=bool(each.alias_info and each.alias_info.is_write) or each.name in undeclared,
             out=bool(each.is_out),
         )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Operators that compute with their scalar and never choose by it; 0, 1 and -1 are special to some and never lifted.
 # This is what the loops of SGD, Adam and their relatives are made of.
-_LIFTED = frozenset({"add", "sub", "rsub", "mul", "div", "addcmul", "addcdiv"})
+_LIFTED = frozenset({"add", "sub", "mul", "div", "addcmul", "addcdiv"})
 
 _SPECIAL = frozenset({0.0, 1.0, -1.0})
 

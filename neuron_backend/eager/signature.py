@@ -14,7 +14,7 @@ import torch
 from neuron_backend.eager import scalars
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from neuron_backend.eager.operators import Argument, Operator
 
@@ -28,9 +28,8 @@ class Call(NamedTuple):
     """One call of an operator, taken apart.
 
     ``key`` is what its program depends on. ``tensors`` are the tensor arguments in order, those in lists included, and
-    ``written`` the positions of those that the operator writes. ``wrapped`` has the value of each, by position, that
-    is a Python scalar which torch turned into a tensor. ``numbers`` are the floats that are no part of the key but
-    inputs of the program: those among the arguments first, then the wrapped ones.
+    ``written`` the positions of those that the operator writes. ``numbers`` are the floats that are no part of the key
+    but inputs of the program. Where torch had turned a Python scalar into a tensor, the arguments hold the scalar.
     """
 
     operator: Operator
@@ -39,7 +38,6 @@ class Call(NamedTuple):
     key: tuple[Any, ...]
     tensors: list[torch.Tensor]
     written: list[int]
-    wrapped: dict[int, bool | int | float | complex]
     numbers: list[float]
 
 
@@ -54,13 +52,8 @@ def read(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> C
         for name, value in kwargs.items():
             walk.parts.append(name)
             walk.value(value)
-    text, positions = _describe(walk.tensors, walk.written)
-    wrapped = {}
-    for position in positions:
-        wrapped[position] = value = walk.tensors[position].item()
-        walk.value(value)
-    key = (operator.overload, text, *walk.parts)
-    return Call(operator, args, kwargs, key, walk.tensors, walk.written, wrapped, walk.numbers)
+    key = (operator.overload, _describe(walk.tensors, walk.written), *walk.parts)
+    return Call(operator, args, kwargs, key, walk.tensors, walk.written, walk.numbers)
 
 
 def overlapping(call: Call) -> bool:
@@ -87,39 +80,46 @@ def device_of(call: Call) -> int:
 
 
 def rebuild(
-    call: Call, tensors: Sequence[Any], numbers: Sequence[float] | None = None
+    call: Call, tensors: Iterable[Any], numbers: Iterable[float] | None = None
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return the call's arguments on the CPU, with ``tensors`` for its tensors and ``numbers`` for its `Call.numbers`.
 
-    Without ``numbers`` the floats stay what they are. Wrapped scalars are Python scalars again, which promote types as
-    such.
+    Without ``numbers`` the floats stay what they are.
     """
-    lifted = numbers is not None and call.operator.lifts
-    late = [position for position, value in call.wrapped.items() if lifted and scalars.is_lifted(value)]
-    given = list(numbers or ())
-    floats = iter(given[: len(given) - len(late)])
-    scalars_of = {**call.wrapped, **dict(zip(late, given[len(given) - len(late) :], strict=True))}
-    values = iter([scalars_of.get(position, tensor) for position, tensor in enumerate(tensors)])
+    operator = call.operator
+    stand_ins = iter(tensors)
+    floats = None if numbers is None else iter(numbers)
 
-    def one(value: Any) -> Any:
+    def inner(value: Any) -> Any:
         if isinstance(value, _Tensor):
-            return next(values)
+            return next(stand_ins)
         if isinstance(value, (list, tuple)):
-            return [one(each) for each in value]
-        if lifted and scalars.is_lifted(value):
+            return [inner(each) for each in value]
+        if floats is not None and operator.lifts and scalars.is_lifted(value):
             return next(floats)
         return _CPU if isinstance(value, torch.device) else value
 
-    args = [one(value) for value in call.args]
-    return args, {name: one(value) for name, value in _in_order(call)}
+    def outer(argument: Argument, value: Any) -> Any:
+        if argument.tensor and isinstance(value, (int, float, complex)) and not operator.lifts:
+            # Only operators such as those that lift take a scalar for a tensor when they are called from Python.
+            return torch.full((), value, dtype=_promoted(call, value), device=_CPU)
+        return inner(value)
+
+    args = [outer(argument, value) for argument, value in zip(operator.arguments, call.args, strict=False)]
+    named = {argument.name: argument for argument in operator.arguments[len(args) :]}
+    order = [name for name in named if name in call.kwargs] if operator.mutable else call.kwargs  # as in `read`
+    return args, {name: outer(named[name], call.kwargs[name]) for name in order}
 
 
-def _in_order(call: Call) -> list[tuple[str, Any]]:
-    """Return the keyword arguments in the order in which `read` took their tensors."""
-    if not call.operator.mutable:
-        return list(call.kwargs.items())
-    names = [argument.name for argument in call.operator.arguments if argument.name in call.kwargs]
-    return [(name, call.kwargs[name]) for name in names]
+def _promoted(call: Call, value: complex) -> torch.dtype:
+    """Return the type in which a scalar joins the call's tensors; as a tensor of it, it promotes them no further."""
+    if not call.tensors:
+        return torch.result_type(value, value)
+    types = (call.tensors[position] for position in range(len(call.tensors)) if position not in call.written)
+    highest = max(
+        types, key=lambda tensor: (tensor.is_complex(), tensor.is_floating_point(), tensor.dtype != torch.bool)
+    )
+    return torch.result_type(highest, value)
 
 
 class _Walk:

@@ -192,9 +192,6 @@ lowers("aten.ldexp.Tensor")(
 lowers("aten.nextafter.default", "prims.nextafter.default")(_binary("chlo.next_after"))
 lowers("aten.bitwise_left_shift.Tensor", "prims.shift_left.default")(_binary("shift_left"))
 lowers("aten.bitwise_right_shift.Tensor", "prims.shift_right_arithmetic.default")(_binary("shift_right_arithmetic"))
-lowers("aten.special_zeta.default", "prims.zeta.default")(
-    lambda call, left, right: pointwise(call, lambda a, b: a.apply("chlo.zeta", b), left, right, wide=True)
-)
 
 
 @lowers("aten.clamp.default", "aten.clamp.Tensor")

@@ -141,6 +141,9 @@ def _convolution_backward(  # noqa: PLR0917  PyTorch's own signature
     by_x = by_weight = by_bias = None
     if output_mask[0]:
         by_x = geometry.plain(gradient, weight) if transposed else geometry.image_gradient(gradient, weight, x.shape)
+        for axis, size in enumerate(x.shape):
+            # Output padding of a transposed convolution that reaches a whole stride: its gradient goes nowhere.
+            by_x = by_x.slice(axis, 0, size)
     if output_mask[1]:
         image, outer = (gradient, x) if transposed else (x, gradient)
         by_weight = geometry.kernel_gradient(image, outer, weight.shape)

@@ -29,7 +29,6 @@ _FURTHER = (
     "col2im",
     "count_nonzero",
     "deg2rad",
-    "diagonal_scatter",
     "dist",
     "elu",
     "embedding_dense_backward",

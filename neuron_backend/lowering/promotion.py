@@ -32,7 +32,7 @@ def common_dtype(left: Operand, right: Operand) -> torch.dtype:
 
 
 def compute_dtype(call: Call, dtype: torch.dtype, *operands: Operand) -> torch.dtype:
-    """Return what an operator on ``dtype`` computes in: as PyTorch's CPU kernels, which keep Python numbers whole.
+    """Return what an operator on ``dtype`` computes in, with Python numbers whole, as PyTorch's GPU kernels have them.
 
     That is ``dtype``, but float32 for a 16-bit float when some operand is a number that it cannot hold exactly.
     """

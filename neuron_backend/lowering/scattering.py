@@ -104,9 +104,9 @@ def _put(_call: Call, x: Array, index: Array, source: Array, accumulate: bool = 
 
 
 @lowers("aten.masked_scatter.default")
-def _masked_scatter(_call: Call, x: Array, mask: Array, source: Array) -> Array:
+def _masked_scatter(call: Call, x: Array, mask: Array, source: Array) -> Array:
     """Give the n-th true place the n-th element of ``source``."""
-    chosen = mask.broadcast(x.shape)
+    x, chosen = x.broadcast(call.out.shape), mask.broadcast(call.out.shape)
     (ordinal,) = scan([chosen.reshape((x.size,)).to(torch.int64)], [0], 0, lambda before, current: [before + current])
     elements = take(source.reshape((source.size,)), ordinal - 1, 0)
     return chosen.where(elements.reshape(x.shape), x)

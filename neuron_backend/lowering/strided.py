@@ -79,14 +79,35 @@ def _computed(flat: Array, sizes: Sequence[int], strides: Sequence[int], offset:
     return take(flat, index, 0)
 
 
+def _matrices(x: Array, dim1: int, dim2: int) -> tuple[Array, list[int]]:
+    """Move two dimensions to the end; return the order in which the dimensions now stand, too."""
+    rows, columns = dim1 % x.rank, dim2 % x.rank
+    order = [*(axis for axis in range(x.rank) if axis not in {rows, columns}), rows, columns]
+    return x.transpose(order), order
+
+
 @lowers("aten.diagonal.default", "aten.diagonal_copy.default")
 def _diagonal(call: Call, x: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-    """One strided slice: elements of a diagonal are a row and one apart."""
-    rows, columns = dim1 % x.rank, dim2 % x.rank
-    others = [axis for axis in range(x.rank) if axis not in {rows, columns}]
-    matrices = x.transpose([*others, rows, columns])
+    """Take one strided slice: elements of a diagonal are a row and one apart."""
+    matrices, _ = _matrices(x, dim1, dim2)
     width = matrices.shape[-1]
     flat = matrices.reshape((*matrices.shape[:-2], math.prod(matrices.shape[-2:])))
     start = offset if offset >= 0 else -offset * width
     length = call.out.shape[-1]
     return flat.slice(flat.rank - 1, start, start + (length - 1) * (width + 1) + 1, width + 1)
+
+
+@lowers("aten.diagonal_scatter.default")
+def _diagonal_scatter(call: Call, x: Array, source: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
+    """Element k of a diagonal stands in row k, or below the main one in column k: spread along the other, and choose."""
+    matrices, order = _matrices(x, dim1, dim2)
+    rank, length = matrices.rank, source.shape[-1]
+    if not length:
+        return x
+    along = rank - 2 if offset >= 0 else rank - 1
+    low, high = [0] * source.rank, [0] * source.rank
+    high[-1] = matrices.shape[along] - length
+    spread = source.to(x.dtype).pad(low, high).spread(matrices.shape, [*range(rank - 2), along])
+    row, column = (call.builder.iota(matrices.shape, axis) for axis in (rank - 2, rank - 1))
+    result = (row + offset).equals(column).where(spread, matrices)
+    return result.transpose(sorted(range(rank), key=order.__getitem__))

@@ -32,7 +32,6 @@ for _name, _operation in {
     "atanh": "chlo.atanh",
     "cos": "cosine",
     "cosh": "chlo.cosh",
-    "digamma": "chlo.digamma",
     "erf": "chlo.erf",
     "erfc": "chlo.erfc",
     "exp": "exponential",
@@ -70,6 +69,12 @@ lowers("aten.floor.default", "prims.floor.default")(_rounding("floor"))
 lowers("aten.ceil.default", "prims.ceil.default")(_rounding("ceil"))
 lowers("aten.round.default", "prims.round.default")(_rounding("round_nearest_even"))
 lowers("aten.trunc.default", "prims.trunc.default")(lambda _call, x: truncate(x))
+
+
+@lowers("aten.digamma.default", "prims.digamma.default")
+def _digamma(call: Call, x: Array) -> Array:
+    """CHLO's has NaN at the zeros, where PyTorch has the infinity of the opposite sign."""
+    return pointwise(call, lambda a: a.equals(0).where(-(1 / a), a.apply("chlo.digamma")), x, wide=True)
 
 
 @lowers("aten.abs.default", "prims.abs.default")
@@ -141,11 +146,6 @@ def _round_decimals(call: Call, x: Array, *, decimals: int) -> Array:
         return (a * power).apply("round_nearest_even") / power
 
     return pointwise(call, rounded, x, wide=True)
-
-
-@lowers("aten.polygamma.default")
-def _polygamma(call: Call, order: int, x: Array) -> Array:
-    return pointwise(call, lambda a: a.full(order).apply("chlo.polygamma", a), x, wide=True)
 
 
 @lowers("aten.gelu.default")

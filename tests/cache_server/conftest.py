@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 
+from cache_server.database.engine import Database
+from cache_server.database.migrate import migrate
 from tests.cache_server.harness import FakeClock, InProcess
 
 if TYPE_CHECKING:
@@ -29,13 +31,22 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+@pytest.fixture(scope="session")
+def template_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "cache.db"
+    database = Database(f"sqlite:///{path}")
+    migrate(database)
+    database.close()
+    return path
+
+
 @pytest.fixture
-def make_server(tmp_path: Path) -> Iterator[Callable[..., InProcess]]:
+def make_server(tmp_path: Path, template_database: Path) -> Iterator[Callable[..., InProcess]]:
     """Servers in this process, on one data folder unless told otherwise, closed at the end."""
     made: list[InProcess] = []
 
     def make(*, clock: FakeClock | None = None, folder: Path | None = None, **settings: Any) -> InProcess:
-        server = InProcess(folder or tmp_path, clock, settings)
+        server = InProcess(folder or tmp_path, clock, settings, template_database)
         made.append(server)
         return server
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import shutil
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -115,9 +116,15 @@ class InProcess:
     folder: Path
     clock: FakeClock | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    template: Path | None = None
+    """A database with its tables made, which spares each test the migrations."""
 
     def __post_init__(self) -> None:
-        options = {"data_dir": self.folder / "data", "bootstrap_token": TOKEN, "access_log": False, **self.settings}
+        data = self.folder / "data"
+        if self.template is not None and not data.exists():
+            data.mkdir(parents=True)
+            shutil.copyfile(self.template, data / "cache.db")
+        options = {"data_dir": data, "bootstrap_token": TOKEN, "access_log": False, **self.settings}
         self.service = Service.open(Settings(**options), clock=self.clock)
         self.app = create_app(self.service.settings, service=self.service)
         self.loop = asyncio.new_event_loop()

@@ -368,6 +368,16 @@ def test_wrong_bytes_of_a_sound_entry_cost_a_compile_and_change_nothing(make_cac
     assert store.fetch(Kind.GRAPH, document().key).neff == good.neff
 
 
+def test_the_program_of_another_key_is_never_run_though_its_bytes_are_whole(make_cache, store, caplog):
+    make_cache(store, node="one").get_or_compile(document("other"), Compiler())
+    wrong = store.fetch(Kind.GRAPH, document("other").key)
+    store.fetch = lambda kind, key: wrong
+    compiler = Compiler()
+    made = make_cache(store, node="two").get_or_compile(document("mine"), compiler)
+    assert made.neff == compiler.built[0]
+    assert "cannot be trusted" in caplog.text
+
+
 def test_withdrawn_entries_leave_the_node_at_the_first_request(make_cache, store):
     poisoned, good = document("poisoned"), document("good")
     for program in (poisoned, good):

@@ -47,7 +47,7 @@ TARGETS = ("trn1", "inf2", "trn2", "trn3")
 
 
 def fail(text, status=70):
-    print(text, file=sys.stderr)
+    sys.stderr.write(f"{text}\n")
     sys.exit(status)
 
 
@@ -132,7 +132,7 @@ def compile_module(words, mode):
         MODES[mode](output, data)
     else:
         output.write_bytes(data)
-    print("Compiler status PASS")
+    sys.stdout.write("Compiler status PASS\n")
 
 
 def slow(output, data):
@@ -180,14 +180,19 @@ def main():
         mode = (HERE / "mode").read_text().strip()
     except FileNotFoundError:
         mode = "ok"
-    call = {"arguments": sys.argv[1:], "environment": dict(os.environ), "directory": os.getcwd(), "pid": os.getpid()}
+    call = {
+        "arguments": sys.argv[1:],
+        "environment": dict(os.environ),
+        "directory": str(Path.cwd()),
+        "pid": os.getpid(),
+    }
     with (HERE / "calls.jsonl").open("a") as calls:
         calls.write(json.dumps(call) + "\n")
     if sys.argv[1:] == ["--version"]:
         if mode == "no-version":
             fail("command not licensed", 1)
         stream = sys.stderr if mode == "version-on-stderr" else sys.stdout
-        print(f"NeuronX Compiler version {VERSION}\n\nPython version 3.11.7", file=stream)
+        stream.write(f"NeuronX Compiler version {VERSION}\n\nPython version 3.11.7\n")
         return
     compile_module(sys.argv[1:], mode)
 

@@ -58,7 +58,7 @@ def running_server(folder: Path, *arguments: str, environment: Mapping[str, str]
         [sys.executable, "-m", "client.cli", "serve", "--port", "0", "--data-dir", str(folder / "data"), *arguments],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "XDG_CONFIG_HOME": str(config), **(environment or {})},
+        env={**os.environ, "XDG_CONFIG_HOME": str(config), "NEFF_CACHE_ACCESS_LOG": "false", **(environment or {})},
     )
     assert process.stdout is not None
     line = process.stdout.readline()

@@ -108,6 +108,17 @@ def test_the_bound_holds_over_many_writes(tier):
         assert total <= 20 * COST
 
 
+def test_what_other_processes_write_counts_too(tier):
+    evictors = [Evictor(tier.tree, max_bytes=20 * COST) for _ in range(10)]
+    for number in range(60):
+        program = document(f"number {number}")
+        neff = build(SIZE)
+        tier.put(entry_of(program, {"model.neff": neff}), neff)
+        evictors[number % 10].written(len(neff))
+    total = sum(path.stat().st_size for path in tier.tree.root.rglob("*") if path.is_file())
+    assert total <= 20 * COST
+
+
 def test_only_one_process_at_a_time_measures(tier):
     keys = _fill(tier, 10)
     evictor = Evictor(tier.tree, max_bytes=COST)
@@ -175,10 +186,12 @@ def test_few_free_inodes_evict_a_tenth_though_bytes_abound(tier):
     assert sum(_held(tier, keys)) == 18
 
 
-def test_a_usage_file_that_means_nothing_is_measured_anew(tier):
+@pytest.mark.parametrize("content", ["[", "1\n" * 40_000, "12\n3x\n"])
+def test_a_usage_file_that_means_nothing_is_measured_anew(tier, content):
     _fill(tier, 10)
     evictor = Evictor(tier.tree, max_bytes=2 * COST)
-    (tier.tree.root / "v1" / "usage.json").write_text("[")
+    (tier.tree.root / "v1" / "usage").write_text(content)
+    (tier.tree.root / "v1" / "usage").chmod(0o600)
     evictor.written(SIZE)
     total = sum(path.stat().st_size for path in tier.tree.root.rglob("*") if path.is_file())
     assert total <= 2 * COST

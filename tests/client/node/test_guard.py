@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from typing import Any
 
 import pytest
@@ -96,3 +97,12 @@ def test_locks_that_say_yes_to_everybody_tear_nothing(make_cache):
     caches = [make_cache(files=Lying()) for _ in range(4)]
     results = {cache.get_or_compile(document(), compiled).neff for cache in caches}
     assert len(results) == 1
+
+
+def test_a_tier_that_is_removed_under_a_job_is_made_again(make_cache, tmp_path, caplog):
+    cache = make_cache()
+    cache.get_or_compile(document("a"), compiled)
+    shutil.rmtree(tmp_path / "node")
+    cache.get_or_compile(document("b"), compiled)
+    assert make_cache().get_or_compile(document("b"), compiled).source == "disk"
+    assert not caplog.records

@@ -27,10 +27,12 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for
 
 JOB = """
 import json, logging, os, sys
-import rfc8785, client.neff, client.transports.base  # the user may not be able to read where Python lies
 from client.cache import Cache
+from client.settings import Settings
 from tests.client.programs import compiled, document
 
+# import all there is while we still may: the user need not be able to read where Python lies
+Cache(Settings()).get_or_compile(document(), compiled)
 user, group, groups, *names = sys.argv[1:]
 if os.geteuid() == 0:
     os.setgroups(json.loads(groups))

@@ -1,0 +1,63 @@
+"""Run a compiled program on a call's tensors: the path that every operator takes from its second call on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from neuron_backend.eager import scalars, signature
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from neuron_backend.eager.signature import Call
+    from neuron_backend.runtimes.base import Executable
+
+_as_cpu_contiguous = torch.ops.neuron_device.as_cpu_contiguous.default
+_from_cpu = torch.ops.neuron_device.from_cpu.default
+_store = torch.ops.neuron_device.store.default
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A loaded program, and how a call fits to its inputs and outputs.
+
+    ``inputs`` are positions among the call's tensors; then, if ``numbers`` is not None, come the call's floats in that
+    type. Outputs are new tensors, then the values of the tensors that the call writes. ``returns`` are those of
+    `Traced.returns`.
+    """
+
+    executable: Executable
+    inputs: tuple[int, ...]
+    numbers: torch.dtype | None
+    returns: tuple[int | bool | list[bool], ...]
+
+    def run(self, call: Call) -> Any:
+        """Run the program on the call's tensors, write the written ones, and return the results."""
+        tensors = call.tensors
+        values = _as_cpu_contiguous([tensors[position] for position in self.inputs])
+        if self.numbers is not None:
+            values += [scalars.tensor(number, self.numbers) for number in call.numbers]
+        outputs = self.executable(values)
+        del values  # a tensor with a host view on it cannot take over the memory of its new value
+        if call.written:
+            new = len(outputs) - len(call.written)
+            outputs, stored = outputs[:new], outputs[new:]
+            _store([tensors[position] for position in call.written], stored)
+        device = signature.device_of(call)
+        fresh = iter(outputs)
+        if len(self.returns) == 1:
+            return _result(call, self.returns[0], fresh, device)
+        return tuple(_result(call, kind, fresh, device) for kind in self.returns) or None
+
+
+def _result(call: Call, kind: int | bool | list[bool], fresh: Iterator[torch.Tensor], device: int) -> Any:
+    if kind is True:
+        return _from_cpu(next(fresh), device)
+    if kind is False:
+        return None
+    if isinstance(kind, list):
+        return [_from_cpu(next(fresh), device) if there else None for there in kind]
+    return signature.argument(call, kind)

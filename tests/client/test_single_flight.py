@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from client.single_flight import SingleFlight
+
+
+class SharedError(Exception):
+    pass
+
+
+def test_followers_take_over_when_the_leader_was_interrupted():
+    flights: SingleFlight[str] = SingleFlight(shared=(SharedError,))
+    leading, may_end = threading.Event(), threading.Event()
+    results: list[tuple[str, bool]] = []
+
+    def interrupted() -> str:
+        leading.set()
+        may_end.wait(10)
+        raise KeyboardInterrupt
+
+    def lead() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            flights.run("key", interrupted)
+
+    leader = threading.Thread(target=lead)
+    leader.start()
+    assert leading.wait(10)
+    follower = threading.Thread(target=lambda: results.append(flights.run("key", lambda: "mine")))
+    follower.start()
+    time.sleep(0.05)
+    may_end.set()
+    leader.join(10)
+    follower.join(10)
+    assert results == [("mine", False)]
+
+
+def test_a_shared_error_reaches_all_and_is_not_kept():
+    flights: SingleFlight[str] = SingleFlight(shared=(SharedError,))
+    barrier = threading.Barrier(4)
+    runs: list[int] = []
+    errors: list[Exception] = []
+
+    def fail() -> str:
+        runs.append(1)
+        time.sleep(0.2)
+        raise SharedError
+
+    def ask() -> None:
+        barrier.wait(10)
+        try:
+            flights.run("key", fail)
+        except SharedError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(runs) == 1
+    assert len(errors) == 4
+    assert flights.run("key", lambda: "later") == ("later", False)
+
+
+def test_other_keys_do_not_wait():
+    flights: SingleFlight[str] = SingleFlight()
+    assert flights.run("outer", lambda: flights.run("inner", lambda: "value")[0]) == ("value", False)
