@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from cache_server.database import entries
 from cache_server.errors import PROBLEM_JSON, Problem
-from cache_server.gate import Gate, as_problem
+from cache_server.gate import Gate
 from cache_server.routes import entries as entry_routes
 from cache_server.routes import leases, operations, projects
 from cache_server.routes.artifacts import ArtifactLane
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from cache_server.database.engine import Clock
+    from cache_server.gate import Passage
     from cache_server.settings import Settings
 
 _log = structlog.get_logger("cache_server")
@@ -66,7 +67,8 @@ def create_app(settings: Settings, *, service: Service | None = None, clock: Clo
     app.state.service = opened
     for module in (entry_routes, leases, projects, operations):
         app.include_router(module.router)
-    app.add_exception_handler(NeffCacheError, _answer_error)
+    app.add_exception_handler(NeffCacheError, _answer)
+    app.add_exception_handler(Exception, _answer)
     app.add_exception_handler(HTTPException, _answer_http)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     return Gate(app, service=opened, lane=ArtifactLane(opened).route)
@@ -87,18 +89,12 @@ async def _sweep_forever(service: Service) -> None:
         await asyncio.sleep(service.settings.sweep_seconds)
 
 
-def _answer(request: Request, problem: Problem) -> Response:
-    request.app.state.service.metrics.errors.labels(problem.kind.name).inc()
-    return JSONResponse(
-        problem.to_json(request.scope["passage"].request_id),
-        problem.kind.status,
-        headers=problem.headers,
-        media_type=PROBLEM_JSON,
-    )
-
-
-async def _answer_error(request: Request, error: Exception) -> Response:
-    return _answer(request, as_problem(error))
+async def _answer(request: Request, error: Exception) -> Response:
+    passage: Passage = request.scope["passage"]
+    problem = passage.problem(error)
+    # pure ASCII, because a detail may quote what no UTF-8 can hold
+    body = json.dumps(problem.to_json(passage.request_id))
+    return Response(body, problem.kind.status, headers=problem.headers, media_type=PROBLEM_JSON)
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:
@@ -106,11 +102,11 @@ async def _answer_http(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
     headers = error.headers if isinstance(error, HTTPException) else None
     names = {HTTPStatus.NOT_FOUND: "not_found", HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed"}
-    return _answer(request, Problem(names.get(HTTPStatus(status), "invalid"), headers=headers))
+    return await _answer(request, Problem(names.get(HTTPStatus(status), "invalid"), headers=headers))
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:
     """Say the first thing that is wrong, in one sentence."""
     first = error.errors()[0] if isinstance(error, RequestValidationError) else {"loc": (), "msg": str(error)}
     where = ".".join(str(part) for part in first["loc"])
-    return _answer(request, Problem("invalid", f"{where}: {first['msg']}"))
+    return await _answer(request, Problem("invalid", f"{where}: {first['msg']}"))

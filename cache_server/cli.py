@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ serve_app = typer.Typer(help="Run the cache server.")
 
 
 @serve_app.callback(invoke_without_command=True)
-def serve(
+def serve(  # noqa: PLR0917 - typer calls it by keyword
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
     port: Annotated[
         int | None, typer.Option(help="Port; 0 takes a free one. [default: 8080]", min=0, max=65535)
@@ -42,7 +42,7 @@ def serve(
     except ModuleNotFoundError as error:
         typer.echo(f"neff-cache serve needs {error.name}: install it with `pip install 'neff-cache[server]'`", err=True)
         raise typer.Exit(2) from error
-    given = {
+    given: dict[str, Any] = {
         "host": host,
         "port": port,
         "data_dir": data_dir,

@@ -10,11 +10,11 @@ import secrets
 from typing import TYPE_CHECKING
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from cache_server.errors import Problem
 from cache_server.hosts import HostList
-from cache_server.http.asgi import header, send_problem
+from cache_server.http.asgi import header, next_message, send_problem
 from cache_server.stores.base import StoreError, StoreFullError
 from client.errors import WireError
 
@@ -32,27 +32,29 @@ UNGUARDED = frozenset({"/healthz", "/readyz"})
 """Probes come by address, from machines without a token."""
 
 _PUBLIC = UNGUARDED | {"/docs", "/openapi.json"}
+_OWN_FAULTS = frozenset({"internal", "store_unavailable", "not_ready"})
+_SENDS_OUTPUT = frozenset({200, 206})
 _REQUEST_ID = re.compile(r"[0-9A-Za-z._-]{1,64}")
 _BATCH_ROUTES = re.compile(r"/v1/[^/]+/(lookup|plans/[^/]+)")
+
+_ROWS: tuple[tuple[type[Exception], str], ...] = (
+    (StoreFullError, "store_full"),
+    (StoreError, "store_unavailable"),
+    (SQLAlchemyError, "not_ready"),
+)
 
 _log = structlog.get_logger("cache_server.access")
 
 
 def as_problem(error: Exception) -> Problem:
     """Return the row of the error table for an exception that a request ended in."""
-    match error:
-        case Problem():
-            return error
-        case WireError():
-            return Problem("invalid", str(error))
-        case StoreFullError():
-            return Problem("store_full")
-        case StoreError():
-            return Problem("store_unavailable")
-        case SQLAlchemyError():
-            return Problem("not_ready", headers={"Retry-After": "1"})
-        case _:
-            return Problem("internal")
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, WireError):
+        return Problem("invalid", str(error))
+    if isinstance(error, OperationalError) and "disk is full" in str(error.orig):
+        return Problem("store_full")
+    return Problem(next((name for kind, name in _ROWS if isinstance(error, kind)), "internal"))
 
 
 class Gate:
@@ -70,9 +72,9 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        await _Passage(self, self._service, scope, send).run(receive)
+        await Passage(self, self._service, scope, send).run(receive)
 
-    async def handle(self, passage: _Passage, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle(self, passage: Passage, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the request, then hand it to its route."""
         path = scope["path"]
         if path not in UNGUARDED:
@@ -86,7 +88,8 @@ class Gate:
             return
         settings = self._service.settings
         limit = settings.max_batch_bytes if _BATCH_ROUTES.fullmatch(path) else settings.max_entry_bytes
-        await self._app(scope, await _held_body(scope, receive, limit), send)
+        body = await _held_body(scope, receive, limit, settings.upload_idle_seconds)
+        await self._app(scope, body, send)
 
     async def _principal(self, scope: Scope) -> Principal:
         value = header(scope, b"authorization")
@@ -100,7 +103,7 @@ class Gate:
         return principal
 
 
-class _Passage:
+class Passage:
     """One request on its way through."""
 
     def __init__(self, gate: Gate, service: Service, scope: Scope, send: Send) -> None:
@@ -114,8 +117,10 @@ class _Passage:
         self.route = ""
         self._status = 0
         self._sent = 0
+        self._answered: Exception | None = None
 
     async def run(self, receive: Receive) -> None:
+        """Have the request served; answer what it raises; count and log it."""
         metrics = self._service.metrics
         begin = metrics.monotonic()
         scope = self._scope
@@ -123,23 +128,31 @@ class _Passage:
         try:
             await self._gate.handle(self, scope, receive, self._counting_send)
         except Exception as error:  # noqa: BLE001 - the last line of defence: everything becomes a row of the table
-            await self.fail(error)
+            await self._fail(error)
         finally:
             seconds = metrics.monotonic() - begin
             route = self.route or _fastapi_route(scope)
-            if self.route and self._status < 400:  # noqa: PLR2004 - the first error status
+            if self.route and self._scope["method"] == "GET" and self._status in _SENDS_OUTPUT:
                 metrics.sent.inc(self._sent)
             metrics.requests.labels(route, str(self._status)).inc()
             metrics.request_seconds.labels(route).observe(seconds)
             if self._service.settings.access_log or self._status >= 400:  # noqa: PLR2004 - the first error status
                 self._log(route, seconds)
 
-    async def fail(self, error: Exception) -> None:
-        """Answer with the error's problem, if the answer has not begun."""
+    def problem(self, error: Exception) -> Problem:
+        """Return what to answer for an exception, counted, and logged where it is the server's own fault."""
         problem = as_problem(error)
-        if problem.kind.name in {"internal", "store_unavailable", "not_ready"}:
+        if problem.kind.name in _OWN_FAULTS:
             _log.error("request failed", request_id=self.request_id, path=self._scope["path"], exc_info=error)
         self._service.metrics.errors.labels(problem.kind.name).inc()
+        self._answered = error
+        return problem
+
+    async def _fail(self, error: Exception) -> None:
+        if error is self._answered:
+            # FastAPI raises again what its handler has answered
+            return
+        problem = self.problem(error)
         if self._status:
             # the head is out: only a broken connection can still say that the body is not whole
             raise error
@@ -174,7 +187,7 @@ def _fastapi_route(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", "none")
 
 
-async def _held_body(scope: Scope, receive: Receive, limit: int) -> Receive:
+async def _held_body(scope: Scope, receive: Receive, limit: int, idle_seconds: float) -> Receive:
     """Receive the whole body, at most ``limit`` bytes of it, and return a ``receive`` that hands it out."""
     declared = header(scope, b"content-length")
     if declared is not None and declared.isdigit() and int(declared) > limit:
@@ -182,9 +195,7 @@ async def _held_body(scope: Scope, receive: Receive, limit: int) -> Receive:
     body = bytearray()
     more = True
     while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Problem("short_body")
+        message = await next_message(receive, idle_seconds)
         body += message.get("body", b"")
         more = message.get("more_body", False)
         if len(body) > limit:

@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from cache_server.access import anonymous
 from cache_server.database.engine import Database
 from cache_server.database.migrate import migrate
@@ -71,11 +73,17 @@ class Service:
         Raises `ConfigurationError` for anything that stops a server from starting: one sentence for the operator.
         """
         settings.host_names()
-        with contextlib.ExitStack() as opening:
-            service = cls._open(settings, clock, opening)
-            service.register_tokens()
-            service.sweeping.recover(alone=True)
-            service.closing.push(opening.pop_all())
+        try:
+            with contextlib.ExitStack() as opening:
+                service = cls._open(settings, clock, opening)
+                service.register_tokens()
+                service.sweeping.recover(alone=True)
+                service.closing.push(opening.pop_all())
+        except StoreError as error:
+            raise ConfigurationError(f"{error}; see --store and --data-dir") from error
+        except SQLAlchemyError as error:
+            reason = getattr(error, "orig", None) or error
+            raise ConfigurationError(f"the database cannot be used: {reason}; see --database and --data-dir") from error
         return service
 
     @classmethod
@@ -93,10 +101,7 @@ class Service:
 
         metrics = Metrics()
         store: Store = MeasuredStore(LocalStore(root), metrics)
-        try:
-            store.open()
-        except StoreError as error:
-            raise ConfigurationError(str(error)) from error
+        store.open()
         workers = Workers(settings.threads)
         opening.callback(workers.close)
         locks = ProcessLocks(settings.key_lock_seconds)

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from client.encoding import MAX_SIZE
 from client.errors import ConfigurationError
@@ -64,6 +66,11 @@ class Settings(BaseSettings):
     def _split(cls, value: Any) -> Any:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the address we listen on."""
@@ -98,11 +105,17 @@ class Settings(BaseSettings):
             return self.data_dir / "store"
         scheme, separator, rest = self.store.partition("://")
         if not separator:
-            return Path(self.store).expanduser()
+            return Path(self.store).expanduser().absolute()
         if scheme == "file" and rest.startswith("/"):
             return Path(rest)
         raise ConfigurationError(f"--store {self.store!r} is not known here: expected a folder or file:///folder")
 
-    def database_url(self) -> str:
-        """Return the SQLAlchemy URL of the database."""
-        return self.database or f"sqlite:///{self.data_dir / 'cache.db'}"
+    def database_url(self) -> URL:
+        """Return the SQLAlchemy URL of the database; raises `ConfigurationError` for what is none."""
+        if self.database is None:
+            return URL.create("sqlite", database=str(self.data_dir / "cache.db"))
+        try:
+            return make_url(self.database)
+        except ArgumentError as error:
+            # not shown: it may hold a password
+            raise ConfigurationError("--database is no SQLAlchemy URL; try sqlite:////path/to/cache.db") from error

@@ -84,19 +84,20 @@ def read_exactly(
 ) -> bytes | None:
     """Return ``size`` bytes from ``readinto``, handing each piece to ``seen`` on the way; None if it ends before.
 
-    Raises `FormatError` if ``size`` is over `MAX_SIZE`.
-    The bytes are read straight into the object that is returned: CPython's BytesIO gives out its own buffer, without a
-    copy, when that is full. Memory for them is only taken as they arrive.
+    Raises `FormatError` if ``size`` is over `MAX_SIZE`. Each piece is read into a small buffer, looked at while it is
+    in the processor's cache, and put in its place in the object that is returned: CPython's BytesIO gives out its own
+    bytes, without a copy, when they are full. Memory for them is only taken as they arrive. (Reading into
+    ``BytesIO.getbuffer()`` would save a copy, but CPython 3.12.1 crashes when such a buffer is collected as garbage.)
     """
     if size > MAX_SIZE:
         raise FormatError(f"an output of {size} bytes is over the {MAX_SIZE} that are read")
     target = io.BytesIO(bytes(size))
-    done = 0
-    with target.getbuffer() as view:
-        while done < size:
-            count = readinto(view[done : done + CHUNK])
-            if not count:
-                return None
-            seen(view[done : done + count])
-            done += count
+    buffer = memoryview(bytearray(min(size, CHUNK)))
+    while (left := size - target.tell()) > 0:
+        count = readinto(buffer[:left])
+        if not count:
+            return None
+        piece = buffer[:count]
+        seen(piece)
+        target.write(piece)
     return target.getvalue()

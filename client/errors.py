@@ -20,7 +20,7 @@ A job never sees a ``TransportError`` unless ``NEURON_CACHE_ON_ERROR=fail`` asks
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from client.wire import Failure
@@ -63,6 +63,14 @@ class CompileError(NeffCacheError):
         super().__init__(f"{failure.text}{where}{log}")
         self.failure = failure
         self.origin = origin
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by what it was made of: exceptions cross process boundaries in other people's pools."""
+        return (_compile_error, (self.failure, self.origin))
+
+
+def _compile_error(failure: Failure, origin: str | None) -> CompileError:
+    return CompileError(failure, origin=origin)
 
 
 class TransportError(NeffCacheError):

@@ -11,9 +11,6 @@ DEFAULT_PROJECT = "default"
 MAIN_OUTPUT = "model.neff"
 COMPILE_LOG = "compile.log"
 
-# <root>/meta and <root>/quarantine stand beside the projects in a store.
-RESERVED_PROJECTS = frozenset({"meta", "quarantine"})
-
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _OUTPUT = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -37,8 +34,6 @@ def check_project(name: str) -> str:
         raise WireError(f"{name!r} is no project name: expected 1 to 63 of a-z, 0-9 and -, not beginning with -")
     if name in _RESERVED_PROJECTS:
         raise WireError(f"{name!r} is no project name: stores keep their own files there; take another one")
-    if name in RESERVED_PROJECTS:
-        raise WireError(f"{name!r} is reserved and no project name: choose another")
     return name
 
 

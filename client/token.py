@@ -165,9 +165,10 @@ def _read_private(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        if error.errno == errno.ELOOP:
+            raise ConfigurationError(f"the token file {path} is refused: it is a symbolic link; remove it") from error
         raise ConfigurationError(
-            f"the token file {path} is refused: {reason}; remove it to have a new one made"
+            f"the token file {path} cannot be read ({error.strerror}): set XDG_CONFIG_HOME to a directory of yours"
         ) from error
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)

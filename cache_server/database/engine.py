@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from client.errors import ConfigurationError
@@ -17,9 +18,8 @@ from client.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
-    from pathlib import Path
 
-    from sqlalchemy import Connection
+    from sqlalchemy import URL, Connection
     from sqlalchemy.engine.interfaces import DBAPIConnection
     from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -47,13 +47,8 @@ class Database:
     on SQLite they take microseconds and run at once on a kept connection; elsewhere they go to a worker thread.
     """
 
-    def __init__(self, url: str, *, clock: Clock | None = None, connections: int = 16) -> None:
-        try:
-            self.url = make_url(url)
-        except ArgumentError as error:
-            raise ConfigurationError(
-                f"--database {url!r} is no SQLAlchemy URL; try sqlite:////path/to/cache.db"
-            ) from error
+    def __init__(self, url: URL, *, clock: Clock | None = None, connections: int = 16) -> None:
+        self.url = url
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         if not self.is_sqlite and self.url.get_backend_name() != "postgresql":
             raise ConfigurationError(
@@ -76,8 +71,6 @@ class Database:
     @property
     def path(self) -> Path | None:
         """The SQLite file, or None."""
-        from pathlib import Path  # noqa: PLC0415 - a type elsewhere in this module
-
         return Path(self.url.database) if self.is_sqlite and self.url.database else None
 
     @property
@@ -104,9 +97,14 @@ class Database:
     async def read(self, work: Callable[[Connection], _Result], workers: Executor) -> _Result:
         """Run one quick read from the event loop. ``work`` must consume its result."""
         if self.is_sqlite:
-            if self._kept is None:
-                self._kept = self._readers.connect()
-            return work(self._kept)
+            try:
+                if self._kept is None:
+                    self._kept = self._readers.connect()
+                return work(self._kept)
+            except SQLAlchemyError:
+                # a connection that failed once is not relied on again
+                self._drop_kept()
+                raise
         return await asyncio.get_running_loop().run_in_executor(workers, self._read, work)
 
     def _read(self, work: Callable[[Connection], _Result]) -> _Result:
@@ -118,12 +116,15 @@ class Database:
         with self.reading() as connection:
             connection.execute(text("SELECT 1"))
 
+    def _drop_kept(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            with contextlib.suppress(SQLAlchemyError):
+                kept.close()
+
     def close(self) -> None:
         """Close all connections."""
-        if self._kept is not None:
-            with contextlib.suppress(SQLAlchemyError):
-                self._kept.close()
-            self._kept = None
+        self._drop_kept()
         self._readers.dispose()
         self.engine.dispose()
 

@@ -7,15 +7,13 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from cache_server.errors import PROBLEM_JSON
+from cache_server.errors import PROBLEM_JSON, Problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
-    from starlette.types import Receive, Send
+    from starlette.types import Message, Receive, Send
     from starlette.types import Scope as AsgiScope
-
-    from cache_server.errors import Problem
 
 Headers: TypeAlias = "list[tuple[bytes, bytes]]"
 
@@ -29,6 +27,18 @@ def header(scope: AsgiScope, name: bytes) -> str | None:
 def encode_headers(headers: Mapping[str, str]) -> Headers:
     """Return headers as ASGI takes them."""
     return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+
+async def next_message(receive: Receive, idle_seconds: float) -> Message:
+    """Return the next piece of the request's body; raises `Problem` if there is none for too long, or never."""
+    try:
+        async with asyncio.timeout(idle_seconds):
+            message = await receive()
+    except TimeoutError:
+        raise Problem("upload_timeout") from None
+    if message["type"] == "http.disconnect":
+        raise Problem("short_body")
+    return message
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from cache_server.errors import Problem
 
 _TAG = re.compile(r'(W/)?("[\x21\x23-\x7e\x80-\xff]*")')
+_ZERO = re.compile(r"q=0(\.0{0,3})?")
 _RANGE = re.compile(r"bytes=\s*(\d{0,19})-(\d{0,19})\s*")
 
 
@@ -56,9 +57,9 @@ def wanted_span(range_header: str | None, if_range: str | None, tag: str, size: 
 
 def accepts_zstd(accept_encoding: str | None) -> bool:
     """Return whether an Accept-Encoding value names zstd with a weight above zero."""
+    weights: dict[str, str] = {}
     for part in (accept_encoding or "").lower().split(","):
         coding, _, parameters = part.partition(";")
-        if coding.strip() in {"zstd", "*"}:
-            weight = parameters.replace(" ", "")
-            return not re.fullmatch(r"q=0(\.0{0,3})?", weight)
-    return False
+        weights[coding.strip()] = parameters.replace(" ", "")
+    weight = weights.get("zstd", weights.get("*"))
+    return weight is not None and not _ZERO.fullmatch(weight)

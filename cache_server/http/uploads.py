@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cache_server.compression import PlainBytes, TooLargeError
 from cache_server.errors import Problem
-from cache_server.http.asgi import header
+from cache_server.http.asgi import header, next_message
 from cache_server.stores.base import CHUNK, Blob
 from client.errors import FormatError
 
@@ -137,13 +137,7 @@ async def _batches(receive: Receive, declared: int | None, idle_seconds: float) 
     held = total = 0
     more = True
     while more:
-        try:
-            async with asyncio.timeout(idle_seconds):
-                message = await receive()
-        except TimeoutError:
-            raise Problem("upload_timeout") from None
-        if message["type"] == "http.disconnect":
-            raise Problem("short_body")
+        message = await next_message(receive, idle_seconds)
         data = message.get("body", b"")
         more = message.get("more_body", False)
         batch.append(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,13 @@ _FOREIGN_MEMBERS = ("layout", "name", "compiler_version", "target")
 
 
 def check_entry(address: Address, entry: Entry) -> None:
-    """Raise `Problem` unless ``entry`` belongs at ``address``: the same names, and a document that hashes to the key."""
+    """Raise `Problem` unless ``entry`` belongs at ``address``: the same names, a document that hashes to the key."""
     if (entry.project, entry.kind, entry.key) != tuple(address):
         raise Problem("invalid", f"the entry names {entry.project}/{entry.kind}/{entry.key}, its address {address}")
+    try:
+        json.dumps(entry.to_json(), ensure_ascii=False, allow_nan=False).encode()
+    except ValueError as error:
+        raise Problem("invalid", "the entry holds a number or a text that JSON cannot carry") from error
     if entry.key_document is None:
         raise Problem("invalid", "an entry is published with its key document")
     try:

@@ -33,7 +33,7 @@ class Plans:
         """
         try:
             text = body.decode()
-            for number, line in enumerate(text.splitlines(), 1):
+            for number, line in enumerate(text.removesuffix("\n").split("\n") if text else [], 1):
                 _check_line(number, line)
         except UnicodeDecodeError as error:
             raise Problem("invalid", "a plan is UTF-8 text, one JSON object a line") from error

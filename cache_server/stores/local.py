@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import shutil
@@ -12,96 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cache_server.address import Address
-from cache_server.stores.base import CHUNK, Blob, StoredFile, StoreError, StoreFullError
+from cache_server.stores.base import StoredFile, StoreError
+from cache_server.stores.local_files import FILE_MODE, LocalOutput, LocalUpload, store_errors, sync_folder
 from client.errors import WireError
 from client.layout import ENTRY_FILE, QUARANTINE, quarantine_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cache_server.stores.base import Blob
+
 _UPLOADS = ".uploads"
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_FILE_MODE = 0o640
 _FOLDER_MODE = 0o750
 _LINK_ATTEMPTS = 5
-
-
-@contextlib.contextmanager
-def _store_errors(what: str) -> Iterator[None]:
-    """Turn what the operating system says into the store's own errors."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _FULL:
-            raise StoreFullError(f"{what}: {error.strerror}") from error
-        raise StoreError(f"{what}: {error.strerror or error}") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-class LocalOutput:
-    """An open output. Its descriptor keeps the bytes alive when the file is unlinked."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self.stored_size = os.fstat(descriptor).st_size
-
-    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """Yield stored bytes ``start`` to ``stop`` in pieces of at most `CHUNK`."""
-        end = self.stored_size if stop is None else min(stop, self.stored_size)
-        while start < end:
-            with _store_errors("reading an output"):
-                data = os.pread(self._descriptor, min(CHUNK, end - start), start)
-            if not data:
-                raise StoreError("an output became shorter while it was read")
-            start += len(data)
-            yield data
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-
-class LocalUpload:
-    """Bytes in a temporary file of the same file system, linked to their name when they are durable."""
-
-    def __init__(self, store: LocalStore) -> None:
-        self._store = store
-        self._path = store.new_temporary()
-        with _store_errors("beginning an upload"):
-            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes."""
-        view = memoryview(data)
-        with _store_errors("writing an upload"):
-            while view:
-                view = view[os.write(self._descriptor, view) :]
-
-    def commit(self, blob: Blob) -> bool:
-        """Flush to the disk, then link to the output's name."""
-        try:
-            with _store_errors("storing an output"):
-                os.fsync(self._descriptor)
-                return self._store.link_into_place(self._path, blob.address, blob.file_name)
-        finally:
-            self.abort()
-
-    def abort(self) -> None:
-        """Remove the temporary file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-            with contextlib.suppress(OSError):
-                self._path.unlink()
 
 
 class LocalStore:
@@ -120,17 +42,17 @@ class LocalStore:
     def _folder(self, address: Address) -> Path:
         return self.root / address.path
 
-    def new_temporary(self) -> Path:
+    def _new_temporary(self) -> Path:
         """Return an unused path for bytes that have no name yet."""
         return self._uploads / secrets.token_hex(16)
 
     def open(self) -> None:
         """Create the folder and see that hard links work there and never replace."""
-        with _store_errors(f"the store folder {self.root} cannot be used"):
+        with store_errors(f"the store folder {self.root} cannot be used"):
             self._uploads.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
-            first, second = self.new_temporary(), self.new_temporary()
+            first, second = self._new_temporary(), self._new_temporary()
             try:
-                first.touch(mode=_FILE_MODE)
+                first.touch(mode=FILE_MODE)
                 os.link(first, second)
                 with contextlib.suppress(FileExistsError):
                     os.link(first, second)
@@ -141,45 +63,49 @@ class LocalStore:
 
     def check(self) -> None:
         """See that a file can be made and removed."""
-        with _store_errors("the store folder cannot be written"):
-            probe = self.new_temporary()
-            probe.touch(mode=_FILE_MODE)
+        with store_errors("the store folder cannot be written"):
+            probe = self._new_temporary()
+            probe.touch(mode=FILE_MODE)
             probe.unlink()
 
-    def link_into_place(self, temporary: Path, address: Address, name: str) -> bool:
+    def _link_into_place(self, temporary: Path, address: Address, name: str) -> bool:
         """Link a durable temporary file to its name; False if the name is taken. Durable when it returns."""
         folder = self._folder(address)
         for attempt in range(_LINK_ATTEMPTS):
-            self._make_folder(folder)
-            try:
-                os.link(temporary, folder / name)
-            except FileExistsError:
-                return False
-            except FileNotFoundError:
-                # a removal took the empty folder between the two calls
-                if attempt == _LINK_ATTEMPTS - 1:
-                    raise
-            else:
-                _sync_folder(folder)
-                return True
+            # under the lock: a removal in this process takes no folder away in between, and who finds a folder can
+            # rely on it being durable
+            with self._folders_lock:
+                self._make_folder(folder)
+                try:
+                    os.link(temporary, folder / name)
+                except FileExistsError:
+                    return False
+                except FileNotFoundError:
+                    # another server on the same folder did
+                    if attempt == _LINK_ATTEMPTS - 1:
+                        raise
+                    continue
+            # if the file is removed again by now, there is no folder to make durable
+            with contextlib.suppress(FileNotFoundError):
+                sync_folder(folder)
+            return True
         return False
 
-    def _make_folder(self, folder: Path) -> None:
-        # under a lock: who finds a folder must be able to rely on it being durable
-        with self._folders_lock:
-            if folder.is_dir():
-                return
-            missing = [folder]
-            while not missing[-1].parent.is_dir():
-                missing.append(missing[-1].parent)
-            for path in reversed(missing):
-                with contextlib.suppress(FileExistsError):
-                    path.mkdir(mode=_FOLDER_MODE)
-                _sync_folder(path.parent)
+    @staticmethod
+    def _make_folder(folder: Path) -> None:
+        if folder.is_dir():
+            return
+        missing = [folder]
+        while not missing[-1].parent.is_dir():
+            missing.append(missing[-1].parent)
+        for path in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=_FOLDER_MODE)
+            sync_folder(path.parent)
 
     def read_entry(self, address: Address) -> bytes | None:
         """Read ``entry.json``."""
-        with _store_errors("reading entry.json"):
+        with store_errors("reading entry.json"):
             try:
                 return (self._folder(address) / ENTRY_FILE).read_bytes()
             except (FileNotFoundError, NotADirectoryError):
@@ -187,21 +113,16 @@ class LocalStore:
 
     def create_entry(self, address: Address, data: bytes) -> bool:
         """Write ``entry.json`` beside its outputs."""
-        temporary = self.new_temporary()
-        with _store_errors("writing entry.json"):
-            try:
-                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(descriptor)
-                return self.link_into_place(temporary, address, ENTRY_FILE)
-            finally:
-                temporary.unlink(missing_ok=True)
+        upload = self.begin_upload(address)
+        try:
+            upload.write(data)
+            return upload.commit_as(address, ENTRY_FILE)
+        finally:
+            upload.abort()
 
     def stored_size(self, blob: Blob) -> int | None:
         """Return the file's size."""
-        with _store_errors("looking for an output"):
+        with store_errors("looking for an output"):
             try:
                 return (self._folder(blob.address) / blob.file_name).stat().st_size
             except (FileNotFoundError, NotADirectoryError):
@@ -209,7 +130,7 @@ class LocalStore:
 
     def open_output(self, blob: Blob) -> LocalOutput | None:
         """Open the file."""
-        with _store_errors("opening an output"):
+        with store_errors("opening an output"):
             try:
                 path = self._folder(blob.address) / blob.file_name
                 return LocalOutput(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
@@ -218,12 +139,12 @@ class LocalStore:
 
     def begin_upload(self, address: Address) -> LocalUpload:  # noqa: ARG002 - a bucket names its uploads by key
         """Create a temporary file."""
-        return LocalUpload(self)
+        return LocalUpload(self._new_temporary(), self._link_into_place)
 
     def files(self, address: Address) -> list[StoredFile]:
         """List the entry's folder."""
         found: list[StoredFile] = []
-        with _store_errors("listing an entry"):
+        with store_errors("listing an entry"):
             try:
                 with os.scandir(self._folder(address)) as items:
                     for item in items:
@@ -237,30 +158,30 @@ class LocalStore:
     def remove(self, address: Address, file_name: str) -> None:
         """Unlink a file, durably, and the folder with the last one."""
         folder = self._folder(address)
-        with _store_errors("removing a file"):
+        with store_errors("removing a file"):
             try:
                 (folder / file_name).unlink()
-                _sync_folder(folder)
+                sync_folder(folder)
             except FileNotFoundError:
                 pass
-        with contextlib.suppress(OSError):
+        with self._folders_lock, contextlib.suppress(OSError):
             folder.rmdir()
 
     def set_aside(self, address: Address, file_names: list[str], label: str) -> None:
         """Link the files into the quarantine: as good as a copy, because stored files never change."""
         target = self.root / quarantine_folder(address.project, address.kind, address.key, label)
-        with _store_errors("setting files aside"):
+        with store_errors("setting files aside"):
             target.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
             for name in file_names:
                 with contextlib.suppress(FileNotFoundError, FileExistsError):
                     os.link(self._folder(address) / name, target / name)
             # the age that counts is that of the quarantine, not that of the damaged file
             os.utime(target)
-            _sync_folder(target)
+            sync_folder(target)
 
     def addresses(self) -> Iterator[Address]:
         """Walk the tree."""
-        with _store_errors("walking the store"):
+        with store_errors("walking the store"):
             for project in self._folders(self.root):
                 for kind in self._folders(project):
                     for prefix in self._folders(kind):
@@ -282,7 +203,7 @@ class LocalStore:
     def sweep_uploads(self, before: float) -> int:
         """Remove temporary files by age."""
         removed = 0
-        with _store_errors("sweeping uploads"), os.scandir(self._uploads) as items:
+        with store_errors("sweeping uploads"), os.scandir(self._uploads) as items:
             for item in items:
                 with contextlib.suppress(FileNotFoundError):
                     if item.stat(follow_symlinks=False).st_mtime < before:
@@ -293,7 +214,7 @@ class LocalStore:
     def sweep_quarantine(self, before: float) -> int:
         """Remove quarantined entries by age, and the folders they leave empty."""
         removed = 0
-        with _store_errors("sweeping the quarantine"):
+        with store_errors("sweeping the quarantine"):
             for project in self._folders(self.root / QUARANTINE):
                 for kind in self._folders(project):
                     for key in self._folders(kind):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from client import encoding
@@ -46,10 +47,11 @@ def problem(answer: Answer, what: str) -> TransportError:
     """Return what an unsuccessful answer to ``what`` (method and address) means."""
     name, detail = "", ""
     if answer.header("Content-Type").partition(";")[0].strip() == PROBLEM_JSON:
-        value = read_json(answer)
-        if isinstance(value, dict):
-            name = _printable(str(value.get("name") or ""))
-            detail = _printable(str(value.get("detail") or value.get("title") or ""))
+        with suppress(http.client.HTTPException):  # the status alone says enough
+            value = read_json(answer)
+            if isinstance(value, dict):
+                name = _printable(str(value.get("name") or ""))
+                detail = _printable(str(value.get("detail") or value.get("title") or ""))
     sentence = (
         f"{what} was answered {answer.status}" + (f" ({name})" if name else "") + (f": {detail}" if detail else "")
     )

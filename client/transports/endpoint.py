@@ -72,7 +72,7 @@ def parse_origin(url: str) -> tuple[Origin, SplitResult]:
         raise ValueError(f"it is no URL ({error})") from None
     if parts.scheme not in _PORTS:
         raise ValueError("its scheme is neither http nor https")
-    if not host or not host.isascii() or any(char.isspace() for char in host):
+    if not host or not host.isascii() or not host.isprintable() or " " in host:
         raise ValueError("it names no host")
     return Origin(parts.scheme, host, _PORTS[parts.scheme] if port is None else port), parts
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import threading
 from typing import TYPE_CHECKING, Final
 
 from client.artifact import Compiled
@@ -64,7 +63,6 @@ class CpuCompiler:
         self._threads = thread_count(environ)
         self._xla_flags = xla_flags_without_dumps(environ)
         self._pool = WorkerPool(self._start_worker, slots=slots)
-        self._identifying = threading.Lock()
         self._configuration: Configuration | None = None
 
     def _start_worker(self) -> Worker:
@@ -83,10 +81,10 @@ class CpuCompiler:
         return self._own_configuration()
 
     def _own_configuration(self) -> Configuration:
-        with self._identifying:
-            if self._configuration is None:
-                self._configuration = self._identify()
-            return self._configuration
+        # No lock, which a fork could copy locked: two threads that come first both ask, and hear the same.
+        if self._configuration is None:
+            self._configuration = self._identify()
+        return self._configuration
 
     def _identify(self) -> Configuration:
         jaxlib_version()  # says what is wrong before a worker is started in vain

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import tempfile
-import threading
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -79,7 +78,6 @@ class NeuronxCc:
         self._root = root
         self._limit = Settings.from_environment(environ).compile_limit
         self._versions: dict[_Stamp, CompilerIdentity] = {}
-        self._asking = threading.Lock()
 
     def configuration(self, kind: Kind) -> Configuration:
         """Return what modules of ``kind`` are compiled with.
@@ -112,10 +110,10 @@ class NeuronxCc:
         """Return the program's exact version, asked once as long as the file stays the same one."""
         status = Path(program).stat()
         stamp = (program, status.st_size, status.st_mtime_ns, status.st_ino)
-        with self._asking:
-            if stamp not in self._versions:
-                self._versions[stamp] = CompilerIdentity(NAME, self._ask_version(program))
-            return self._versions[stamp]
+        # No lock, which a fork could copy locked: two threads that come first both ask, and hear the same.
+        if stamp not in self._versions:
+            self._versions[stamp] = CompilerIdentity(NAME, self._ask_version(program))
+        return self._versions[stamp]
 
     def _ask_version(self, program: str) -> str:
         with tempfile.TemporaryDirectory(prefix="neff-cache-cc-", ignore_cleanup_errors=True) as private:

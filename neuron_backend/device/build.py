@@ -83,6 +83,9 @@ def build(*, compiler: str | None = None, environ: Mapping[str, str] = os.enviro
     ``g++`` and ``clang++`` on ``PATH``. Raises `BuildError` without a compiler, without torch, with no place to write
     to, or with the compiler's last lines if it fails. A failed build leaves nothing behind.
     """
+    built = library_path(environ)
+    if built is not None:
+        return built
     version = torch_version()
     package = importlib.util.find_spec("torch")
     if version is None or package is None or not package.submodule_search_locations:

@@ -25,6 +25,7 @@
 #include <torch/library.h>
 
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 namespace neuron {
@@ -64,14 +65,8 @@ void check_dense(const at::Tensor& tensor) {
       "device 'neuron' holds strided tensors only, got layout ", tensor.layout(), " on ", tensor.device());
 }
 
-// A host tensor over the same bytes as `tensor`, which it keeps alive; host tensors are returned as they are.
-at::Tensor as_cpu(const at::Tensor& tensor) {
-  if (tensor.is_cpu()) {
-    return tensor;
-  }
-  TORCH_CHECK(tensor.device().type() == kNeuron, "expected a tensor on 'neuron' or 'cpu', got ", tensor.device());
-  check_dense(tensor);
-  const c10::Storage& storage = tensor.storage();
+// The memory of a device storage as a host storage; it is valid as long as either lives.
+c10::Storage host_storage(const c10::Storage& storage) {
   const c10::DataPtr& data = storage.data_ptr();
   const c10::Device cpu(c10::DeviceType::CPU);
   c10::DataPtr shared;
@@ -84,8 +79,44 @@ at::Tensor as_cpu(const at::Tensor& tensor) {
         storage.mutable_data(), new c10::Storage(storage),
         [](void* held) { delete static_cast<c10::Storage*>(held); }, cpu};
   }
-  c10::Storage host(c10::Storage::use_byte_size_t{}, storage.nbytes(), std::move(shared), nullptr, false);
-  return tensor_over(std::move(host), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor);
+  return {c10::Storage::use_byte_size_t{}, storage.nbytes(), std::move(shared), nullptr, false};
+}
+
+void check_host_or_neuron(const at::Tensor& tensor) {
+  TORCH_CHECK(
+      tensor.is_cpu() || tensor.device().type() == kNeuron, "expected a tensor on 'neuron' or 'cpu', got ",
+      tensor.device());
+  check_dense(tensor);
+}
+
+// Host tensors over the same bytes as `tensors`; those that share a storage still do. Host tensors are returned as
+// they are.
+std::vector<at::Tensor> as_cpu_list(const at::TensorList tensors) {
+  std::vector<at::Tensor> result;
+  result.reserve(tensors.size());
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> seen;
+  for (const auto& tensor : tensors) {
+    check_host_or_neuron(tensor);
+    if (tensor.is_cpu()) {
+      result.push_back(tensor);
+      continue;
+    }
+    auto& host = seen[tensor.storage().unsafeGetStorageImpl()];
+    if (!host) {
+      host = host_storage(tensor.storage());
+    }
+    result.push_back(tensor_over(host, c10::DispatchKeySet(c10::DispatchKey::CPU), tensor));
+  }
+  return result;
+}
+
+// The same for one tensor.
+at::Tensor as_cpu(const at::Tensor& tensor) {
+  check_host_or_neuron(tensor);
+  if (tensor.is_cpu()) {
+    return tensor;
+  }
+  return tensor_over(host_storage(tensor.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor);
 }
 
 // A device tensor that takes over the memory of a host tensor without a copy. The caller gives `tensor` up: whoever
@@ -119,15 +150,6 @@ std::vector<at::Tensor> as_cpu_contiguous(const at::TensorList tensors) {
       host = host.as_strided(host.sizes(), strides);  // torch lets an axis of size 1 have any stride; programs do not
     }
     result.push_back(std::move(host));
-  }
-  return result;
-}
-
-std::vector<at::Tensor> from_cpu_list(const at::TensorList tensors, int64_t index) {
-  std::vector<at::Tensor> result;
-  result.reserve(tensors.size());
-  for (const auto& tensor : tensors) {
-    result.push_back(from_cpu(tensor, index));
   }
   return result;
 }
@@ -304,9 +326,9 @@ std::vector<int64_t> memory_stats(int64_t index) {
 
 TORCH_LIBRARY(neuron_device, m) {
   m.def("as_cpu(Tensor tensor) -> Tensor");
+  m.def("as_cpu_list(Tensor[] tensors) -> Tensor[]");
   m.def("as_cpu_contiguous(Tensor[] tensors) -> Tensor[]");
   m.def("from_cpu(Tensor tensor, int index) -> Tensor");
-  m.def("from_cpu_list(Tensor[] tensors, int index) -> Tensor[]");
   m.def("view_of(Tensor base, Tensor view) -> Tensor");
   m.def("store(Tensor[] destinations, Tensor[] values) -> ()");
   m.def("describe(Tensor[] tensors, int[] written) -> str");
@@ -338,9 +360,9 @@ TORCH_LIBRARY(neuron_device, m) {
 
 TORCH_LIBRARY_IMPL(neuron_device, CompositeExplicitAutograd, m) {
   m.impl("as_cpu", as_cpu);
+  m.impl("as_cpu_list", as_cpu_list);
   m.impl("as_cpu_contiguous", as_cpu_contiguous);
   m.impl("from_cpu", from_cpu);
-  m.impl("from_cpu_list", from_cpu_list);
   m.impl("view_of", view_of);
   m.impl("store", store);
   m.impl("describe", describe_all);
@@ -351,9 +373,9 @@ TORCH_LIBRARY_IMPL(neuron_device, CompositeExplicitAutograd, m) {
 #define NEURON_PASS_THROUGH(key)                                            \
   TORCH_LIBRARY_IMPL(neuron_device, key, m) {                               \
     m.impl("as_cpu", torch::CppFunction::makeFallthrough());                \
+    m.impl("as_cpu_list", torch::CppFunction::makeFallthrough());           \
     m.impl("as_cpu_contiguous", torch::CppFunction::makeFallthrough());     \
     m.impl("from_cpu", torch::CppFunction::makeFallthrough());              \
-    m.impl("from_cpu_list", torch::CppFunction::makeFallthrough());         \
     m.impl("view_of", torch::CppFunction::makeFallthrough());               \
     m.impl("store", torch::CppFunction::makeFallthrough());                 \
     m.impl("describe", torch::CppFunction::makeFallthrough());              \

@@ -48,7 +48,7 @@ def run(call: Call, device: int) -> Any:
     """
     operator = call.operator
     fresh = not signature.overlapping(call)  # overlap is for the CPU operator to judge: it has to see the real tensors
-    tensors = [tensor if tensor.device.type == "cpu" else _device.as_cpu(tensor) for tensor in call.tensors]
+    tensors = _device.as_cpu_list(call.tensors)
     outs = _outs(call) if fresh else []
     for position in outs:
         # May be resized, which a tensor over borrowed memory must not be.

@@ -22,6 +22,15 @@ _CPU_INDICES = frozenset(
 )
 
 
+# Operators whose tensors must have one element type: torch's kernels check it, its shape inference does not.
+_UNIFORM = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("addbmm", "addmm", "addmv", "baddbmm", "bmm", "dot", "mm", "mv", "vdot"),
+        *("convolution_backward_overrideable", "convolution_overrideable"),
+    )
+)
+
 # Parameters that an operator writes though its schema does not say so.
 _UNDECLARED_WRITES = {
     "aten::native_batch_norm": frozenset({"running_mean", "running_var"}),
@@ -61,6 +70,7 @@ class Operator:
     lifts: bool
     host_only: str | None
     cpu_indices: bool
+    uniform: bool
 
 
 @cache
@@ -92,6 +102,7 @@ def describe(overload: torch._ops.OpOverload) -> Operator:
         lifts=scalars.lifts(schema.name),
         host_only=_host_only(tags, returns, random=random),
         cpu_indices=schema.name in _CPU_INDICES,
+        uniform=schema.name in _UNIFORM,
     )
 
 

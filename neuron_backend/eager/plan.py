@@ -48,13 +48,16 @@ def make(call: Call) -> Plan:
     Raises RuntimeError if its tensors are on different devices, `client.errors.CompileError` if the compiler fails.
     """
     check_devices(call)
-    check_out_types(call)
     operator = call.operator
     if operator.host_only is not None:
         is_view = operator.host_only is VIEW
         return OnHost(operator.host_only, warn=not operator.random and not is_view, counted=not is_view)
     if signature.overlapping(call):
         return OnHost("a tensor that it writes overlaps another in memory", warn=False)
+    if operator.uniform and len({tensor.dtype for tensor in call.tensors}) > 1:
+        return OnHost("its tensors have different element types", warn=True, doubtful=True)
+    if _converts_into_out(call):
+        return OnHost("its out= tensor has another type than its result", warn=False, doubtful=True)
     try:
         return _program(call, lift=bool(call.numbers))
     except Untraceable as error:
@@ -78,21 +81,26 @@ def check_devices(call: Call) -> None:
             )
 
 
-def check_out_types(call: Call) -> None:
-    """Raise RuntimeError, in torch's words, if an ``out=`` tensor cannot hold the result's type.
+def _converts_into_out(call: Call) -> bool:
+    """Whether an ``out=`` tensor has another type than the result.
 
-    Tracing would convert the result, because functional operators have no ``out=``. torch's own kernels for tensors
-    without data judge it as all its kernels do.
+    Each of torch's kernels has its own mind about that, and tracing would convert whatever the result is.
     """
-    if len({tensor.dtype for tensor in call.tensors}) < 2 or not any(each.out for each in call.operator.arguments):  # noqa: PLR2004
-        return
+    outs = [argument.name for argument in call.operator.arguments if argument.out]
+    if not outs or len({tensor.dtype for tensor in call.tensors}) == 1:
+        return False
     shapes = [torch.empty(tensor.shape, dtype=tensor.dtype, device="meta") for tensor in call.tensors]
     args, kwargs = signature.rebuild(call, shapes)
+    given = [kwargs.pop(name, None) for name in outs]
     try:
-        call.operator.function(*args, **kwargs)
-    except RuntimeError as error:  # also NotImplementedError: not every operator has such a kernel
-        if "can't be cast to the desired output type" in str(error):
-            raise
+        result = call.operator.overload.overloadpacket(*args, **kwargs)
+    except Exception:  # noqa: BLE001 - no such operator without out=, or no shape inference for it: nothing to compare
+        return False
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return any(
+        isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.dtype != other.dtype
+        for one, other in zip(given, results, strict=False)
+    )
 
 
 def _program(call: Call, *, lift: bool) -> Plan:

@@ -1,4 +1,4 @@
-"""Element-wise operators of two operands, and those with three that are made of them."""
+"""Element-wise operators of two operands and more, but for comparisons and division."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def _scaled(
     call: Call, function: Callable[[Array, Array], Array], left: Operand, right: Operand, alpha: Number
 ) -> Array:
     out = call.out
-    if alpha == 1 and not call.builder.is_lifted(alpha):
+    if alpha == 1:
         return pointwise(call, function, left, right)
-    compute = compute_dtype(call, out.dtype, left, right, alpha)
+    compute = compute_dtype(out.dtype, left, right, alpha)
     first, second = (call.builder.operand(each, compute, out.shape) for each in (left, right))
     return function(first, second * alpha).to(out.dtype)
 
@@ -46,59 +46,6 @@ def _multiply(call: Call, left: Operand, right: Operand) -> Array:
     return pointwise(call, lambda a, b: a * b, left, right)
 
 
-@lowers("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode", "prims.div.default")
-def _divide(call: Call, left: Operand, right: Operand, *, rounding_mode: str | None = None) -> Array:
-    if rounding_mode == "floor":
-        return pointwise(call, floor_quotient, left, right, wide=True)
-    if rounding_mode == "trunc":
-        return pointwise(call, _truncated_quotient, left, right, wide=True)
-    return pointwise(call, lambda a, b: a / b, left, right)
-
-
-def truncate(x: Array) -> Array:
-    """Round towards zero."""
-    return (x < 0).where(x.apply("ceil"), x.apply("floor")) if x.is_float else x
-
-
-def _truncated_quotient(a: Array, b: Array) -> Array:
-    return truncate(a / b)
-
-
-def modulo(a: Array, b: Array) -> Array:
-    """Remainder with the sign of the divisor, as Python's ``%``; NaN for a float divided by zero."""
-    rest = a.apply("remainder", b)
-    return _opposite(rest, b).where(rest + b, rest)
-
-
-def _opposite(rest: Array, divisor: Array) -> Array:
-    """Where a truncated division left a rest whose sign is not the divisor's."""
-    return rest.differs(0) & ((rest < 0) ^ (divisor < 0))
-
-
-def floor_quotient(a: Array, b: Array) -> Array:
-    """Quotient rounded down, by the steps of PyTorch's ``div_floor_floating``; a / 0 is inf or NaN for floats."""
-    rest = a.apply("remainder", b)
-    if not a.is_float:
-        quotient = a / b
-        return _opposite(rest, b).where(quotient - 1, quotient)
-    quotient = (a - rest) / b
-    quotient = _opposite(rest, b).where(quotient - 1, quotient)
-    half = 0.5
-    floor = quotient.apply("floor")
-    floor = (quotient - floor > half).where(floor + 1, floor)
-    zero = (a / b) * 0
-    return b.equals(0).where(a / b, quotient.equals(0).where(zero, floor))
-
-
-lowers("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")(
-    lambda call, left, right: pointwise(call, modulo, left, right, wide=True)
-)
-lowers("aten.fmod.Tensor", "aten.fmod.Scalar", "prims.fmod.default")(
-    lambda call, left, right: pointwise(call, lambda a, b: a.apply("remainder", b), left, right, wide=True)
-)
-lowers("aten.floor_divide.default", "aten.floor_divide.Scalar")(
-    lambda call, left, right: pointwise(call, floor_quotient, left, right, wide=True)
-)
 lowers("aten.pow.Tensor_Tensor", "aten.pow.Scalar", "prims.pow.default")(
     lambda call, left, right: pointwise(call, lambda a, b: a.apply("power", b), left, right, wide=True)
 )
@@ -119,7 +66,7 @@ def _power(call: Call, base: Array, exponent: Number) -> Array:
             -1: lambda x: 1 / x,
             -2: lambda x: 1 / (x * x),
         }
-    if exponent in shortcuts and not call.builder.is_lifted(exponent):
+    if exponent in shortcuts:
         return pointwise(call, shortcuts[exponent], base, wide=True)
     return pointwise(call, lambda a, b: a.apply("power", b), base, exponent, wide=True)
 

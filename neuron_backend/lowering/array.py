@@ -156,6 +156,8 @@ class Array:
         shape = tuple(shape)
         if shape == self.shape:
             return self
+        if math.prod(shape) != self.size:
+            raise TypeError(f"{list(self.shape)} has not as many elements as {list(shape)}")
         return Array(self.builder, hlo.reshape(tensor_type(shape, self.dtype), self.value), self.dtype, shape)
 
     def transpose(self, order: Sequence[int]) -> Array:
@@ -170,6 +172,8 @@ class Array:
         shape = tuple(shape)
         if shape == self.shape and list(axes) == list(range(self.rank)):
             return self
+        if any(size not in {1, shape[axis]} for size, axis in zip(self.shape, axes, strict=True)):
+            raise TypeError(f"{list(self.shape)} cannot be broadcast to {list(shape)}")
         value = hlo.broadcast_in_dim(tensor_type(shape, self.dtype), self.value, list(axes))
         return Array(self.builder, value, self.dtype, shape)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from neuron_backend.lowering.dtypes import attribute, element_type, tensor_type
 from neuron_backend.lowering.registry import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from torch.fx import Node
 
@@ -37,21 +38,47 @@ class Lifted:
     dtype: torch.dtype
 
 
+def _refuse(*_operands: Any) -> Any:
+    raise Refused("it computes with the value of a scalar that is lifted")
+
+
+class LiftedNumber(float):
+    """What a handler gets in place of a sentinel: a number that only `Builder.constant` knows the value of.
+
+    It equals nothing, so that no shortcut for a special value applies, and refuses arithmetic and order: a handler
+    that computed with it would bake the sentinel into the program.
+    """
+
+    __slots__ = ("array",)
+    array: Array
+
+    @classmethod
+    def read_from(cls, array: Array) -> LiftedNumber:
+        """Return the number that stands for the rank-0 input ``array``."""
+        number = cls(math.nan)
+        number.array = array
+        return number
+
+    def __eq__(self, _other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    __abs__ = __add__ = __divmod__ = __floordiv__ = __mod__ = __mul__ = __neg__ = __pos__ = __pow__ = __radd__ = _refuse
+    __rdivmod__ = __rfloordiv__ = __rmod__ = __rmul__ = __round__ = __rpow__ = __rsub__ = __rtruediv__ = _refuse
+    __sub__ = __truediv__ = __trunc__ = __int__ = __float__ = __bool__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+
 @dataclass(frozen=True, slots=True)
 class Builder:
     """Builds operations at MLIR's current insertion point; of one module, used by one thread."""
 
-    lifted: Mapping[float, Array] = field(default_factory=dict)
-
-    def is_lifted(self, number: Any) -> bool:
-        """Whether ``number`` is the sentinel of a lifted scalar."""
-        return type(number) is float and number in self.lifted
-
     def constant(self, number: Number, dtype: torch.dtype, shape: Sequence[int] = ()) -> Array:
-        """Return a splat of ``number``, or the broadcast run-time scalar that it is the sentinel of."""
+        """Return a splat of ``number``, or of the run-time scalar that it stands for."""
         shape = tuple(shape)
-        if self.is_lifted(number):
-            return self.lifted[number].to(dtype).broadcast(shape)
+        if isinstance(number, LiftedNumber):
+            return number.array.to(dtype).broadcast(shape)
         splat = ir.DenseElementsAttr.get_splat(tensor_type(shape, dtype), attribute(number, dtype))
         return Array(self, hlo.constant(splat), dtype, shape)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -37,16 +38,23 @@ def trace(function: Callable[..., Sequence[torch.Tensor | None]], examples: Sequ
 
     It sees fake CPU tensors of the sizes and dtypes of ``examples``, contiguous whatever their strides. In-place
     operators come out functional, and what they write is seen in the results only; composite operators come out
-    decomposed. A graph that depends on values raises what PyTorch raises for it.
+    decomposed. Autocast and the default device of the caller have no part in it. A graph that depends on values raises
+    what PyTorch raises for it.
     """
-    with _tracing, torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+    with (
+        _tracing,
+        torch.no_grad(),
+        torch.autocast("cpu", enabled=False),
+        torch.device("cpu") if torch.get_default_device().type != "cpu" else contextlib.nullcontext(),
+        FakeTensorMode(allow_non_fake_inputs=True),
+    ):
         inputs = [torch.empty(example.shape, dtype=example.dtype, device="cpu") for example in examples]
 
         def on_copies(*tensors: torch.Tensor) -> Sequence[torch.Tensor | None]:
             # A write to an input itself would stay in the graph as a copy_ at its end.
             return function(*(tensor.clone() for tensor in tensors))
 
-        # "real" takes the inputs as they are: they are fake already, and "fake" would import all of Dynamo.
+        # "real" takes the inputs as they are: they are fake already.
         tracer: Any = make_fx(functionalize(on_copies), decomposition_table=decompositions(), tracing_mode="real")
         graph: GraphModule = tracer(*inputs)
         if _writes(graph):

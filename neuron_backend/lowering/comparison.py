@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 def _comparison(direction: str) -> Callable[..., Array]:
     def compare(call: Call, left: Operand, right: Operand) -> Array:
+        # A number is rounded to the common dtype here: 0.1 equals the nearest bfloat16, as in PyTorch.
         dtype = common_dtype(left, right)
-        return pointwise(call, lambda a, b: a.compare(direction, b), left, right, dtype=dtype)
+        first, second = (call.builder.operand(each, dtype, call.out.shape) for each in (left, right))
+        return first.compare(direction, second)
 
     return compare
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neuron_backend.lowering.builder import LiftedNumber
 from neuron_backend.lowering.registry import lowers
 
 if TYPE_CHECKING:
@@ -55,15 +56,25 @@ def _ones(call: Call, *_arguments: Any, **_options: Any) -> Array:
 
 
 def _ramp(call: Call, start: Number, step: Number) -> Array:
-    """Return start + index * step; integers wrap as they would, floats are computed as PyTorch does, in double."""
+    """Return start + index * step: integers wrap, floats are as PyTorch has them, rounded once from doubles."""
     out = call.out
-    dtype = torch.float64 if out.dtype.is_floating_point else torch.int64
+    dtype = out.dtype
+    if dtype.is_floating_point:
+        dtype = torch.float32 if _exact_in_single(start, step, out.shape[0]) else torch.float64
     ramp = call.builder.iota(out.shape, 0, dtype)
     if step != 1:
         ramp = ramp * step
     if start != 0:
         ramp = ramp + start
     return ramp.to(out.dtype)
+
+
+def _exact_in_single(start: Number, step: Number, count: int) -> bool:
+    """Whether single precision holds every number on the way: an accelerator may have no other."""
+    if isinstance(start, LiftedNumber) or isinstance(step, LiftedNumber):
+        return False
+    unit = max(float(start).as_integer_ratio()[1], float(step).as_integer_ratio()[1])
+    return max(abs(start), abs(step * count), abs(start + step * count)) * unit <= 1 << 24
 
 
 @lowers("aten.arange.start_step")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from neuron_backend.lowering import (
+from neuron_backend.lowering import (  # noqa: F401  imported for what they register
+    activations,
     adaptive,
     arithmetic,
     comparison,
     convolution,
+    division,
     extremes,
     factories,
     indexing,
@@ -14,6 +16,7 @@ from neuron_backend.lowering import (
     ordering,
     pooling,
     reductions,
+    resampling,
     scans,
     scattering,
     shape,
@@ -23,24 +26,4 @@ from neuron_backend.lowering import (
 )
 from neuron_backend.lowering.registry import handler, supported
 
-FAMILIES = (
-    adaptive,
-    arithmetic,
-    comparison,
-    convolution,
-    extremes,
-    factories,
-    indexing,
-    matmul,
-    ordering,
-    pooling,
-    reductions,
-    scans,
-    scattering,
-    shape,
-    slicing,
-    strided,
-    unary,
-)
-
-__all__ = ["FAMILIES", "handler", "supported"]
+__all__ = ["handler", "supported"]

@@ -26,7 +26,7 @@ class Advanced:
 
     def __init__(self, call: Call, x: Array, indices: Sequence[Array | None]) -> None:
         given = {axis: index for axis, index in enumerate(indices) if index is not None}
-        if any(index.dtype == torch.bool for index in given.values()):
+        if any(is_mask(index) for index in given.values()):
             raise Refused("the result of a boolean index has a shape that depends on values")
         self.axes = list(given)
         self.shape = np.broadcast_shapes(*(index.shape for index in given.values()))
@@ -38,6 +38,11 @@ class Advanced:
         self.columns = call.builder.concatenate(expanded, len(self.shape))
         together = self.axes == list(range(self.axes[0], self.axes[-1] + 1))
         self.position = self.axes[0] if together else 0
+
+
+def is_mask(index: Array) -> bool:
+    """Whether an index says for each place if it is meant: a boolean one, or uint8 as of old."""
+    return index.dtype in {torch.bool, torch.uint8}
 
 
 def from_the_end(index: Array, length: int) -> Array:
@@ -65,6 +70,6 @@ def _gather(call: Call, x: Array, dim: int, index: Array, *, sparse_grad: bool =
 
 
 @lowers("aten.index.Tensor", "aten._unsafe_index.Tensor")
-def _index(_call: Call, x: Array, indices: Sequence[Array | None]) -> Array:
-    advanced = Advanced(_call, x, indices)
+def _index(call: Call, x: Array, indices: Sequence[Array | None]) -> Array:
+    advanced = Advanced(call, x, indices)
     return gather(x, advanced.columns, advanced.axes, advanced.position)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
-from torch.fx.node import map_arg
+from torch.fx.node import map_aggregate
 
 from neuron_backend.lowering.array import Array
-from neuron_backend.lowering.builder import Builder, Call, Lifted
+from neuron_backend.lowering.builder import Builder, Call, Lifted, LiftedNumber
 from neuron_backend.lowering.dtypes import tensor_type
 from neuron_backend.lowering.families import handler
 from neuron_backend.lowering.pipeline import context, finish
@@ -28,8 +28,9 @@ def lower(graph: GraphModule, lifted: Sequence[Lifted] = ()) -> Module:
     """Lower a functional ATen graph of static shapes to a module.
 
     Inputs are the graph's placeholders in order, then one rank-0 input for each of ``lifted``; outputs are the
-    graph's outputs, which must all be tensors (see `trim`). A float constant equal to a sentinel of ``lifted`` reads
-    that input, wherever it stands; a sentinel that stands nowhere leaves its input unused.
+    graph's outputs, which must all be tensors (see `trim`). A float argument equal to a sentinel of ``lifted`` reads
+    that input, wherever it stands; a sentinel that stands nowhere leaves its input unused. An operator whose lowering
+    depends on the scalar's value is refused: lower the graph again with the scalar left in it.
 
     The bytes depend on the graph alone: not on names, locations, hash seed, process or the values of inputs.
 
@@ -39,6 +40,7 @@ def lower(graph: GraphModule, lifted: Sequence[Lifted] = ()) -> Module:
         walk = _Walk(graph, lifted)
         try:
             module = walk.build()
+            walk.current = "module"
             finished = finish(module, messages)
         except UnsupportedOperator:
             raise
@@ -72,6 +74,7 @@ class _Walk:
         self._graph = graph
         self._lifted = lifted
         self._values: dict[Node, Any] = {}
+        self._scalars: dict[float, Array] = {}
         self._inputs: tuple[TensorSpec, ...] = ()
         self._outputs: tuple[TensorSpec, ...] = ()
 
@@ -87,7 +90,9 @@ class _Walk:
             function: Any = func.FuncOp("main", ir.FunctionType.get(kinds, []))
         block = function.add_entry_block()
         with ir.InsertionPoint(block):
-            builder = self._builder(list(block.arguments)[len(placeholders) :])
+            builder = Builder()
+            for scalar, value in zip(self._lifted, list(block.arguments)[len(placeholders) :], strict=True):
+                self._scalars.setdefault(scalar.sentinel, Array(builder, value, scalar.dtype, ()))
             for node, value, spec in zip(placeholders, block.arguments, self._inputs, strict=False):
                 self._values[node] = Array(builder, value, spec.dtype, spec.shape)
             for node in nodes:
@@ -102,13 +107,6 @@ class _Walk:
         """Compare the finished module's own signature with what the graph says."""
         if module.signature.inputs != self._inputs or module.signature.outputs != self._outputs:
             raise UnsupportedOperator("output", f"internal error: the module's signature is {module.signature}")
-
-    def _builder(self, scalars: Sequence[ir.Value[Any]]) -> Builder:
-        lifted: dict[float, Array] = {}
-        builder = Builder(lifted)
-        for scalar, value in zip(self._lifted, scalars, strict=True):
-            lifted.setdefault(scalar.sentinel, Array(builder, value, scalar.dtype, ()))
-        return builder
 
     def _placeholder(self, node: Node) -> TensorSpec:
         self.current = f"placeholder {node.target}"
@@ -129,7 +127,6 @@ class _Walk:
             raise UnsupportedOperator(f"{node.op} {node.target}", "only calls of ATen operators can be lowered")
 
     def _call(self, builder: Builder, node: Node) -> Any:
-        arguments, keywords = map_arg((node.args, node.kwargs), self._values.__getitem__)
         if node.target is operator.getitem:
             sequence, position = node.args
             return self._values[sequence][position]  # type: ignore[index]  # getitem's arguments: a node, a number
@@ -137,6 +134,9 @@ class _Walk:
         if lowering is None:
             raise Refused("there is no lowering for it")
         expected = specs(node.meta.get("val"))
+        if not any(expected):
+            raise Refused("its result is no tensor")
+        arguments, keywords = map_aggregate((node.args, node.kwargs), self._argument)
         if all(spec is None or 0 in spec.shape for spec in expected):
             # Nothing to compute, whatever the operator: this spares every handler the case.
             empty = tuple(spec and builder.constant(0, spec.dtype, spec.shape) for spec in expected)
@@ -144,12 +144,19 @@ class _Walk:
         result = lowering(Call(builder, node, expected), *arguments, **keywords)
         got = result if isinstance(result, (tuple, list)) else (result,)
         for position, (array, spec) in enumerate(zip(got, expected, strict=True)):
-            if spec is not None and array is not None and (array.dtype, array.shape) != (spec.dtype, spec.shape):
+            if spec is not None and (array is None or (array.dtype, array.shape) != (spec.dtype, spec.shape)):
+                found = "missing" if array is None else f"{array.dtype}{list(array.shape)}"
                 raise Refused(
-                    f"internal error: result {position} is {array.dtype}{list(array.shape)} "
-                    f"where PyTorch says {spec.dtype}{list(spec.shape)}"
+                    f"internal error: result {position} is {found} where PyTorch says {spec.dtype}{list(spec.shape)}"
                 )
         return result
+
+    def _argument(self, argument: Any) -> Any:
+        if isinstance(argument, torch.fx.Node):
+            return self._values[argument]
+        if type(argument) is float and argument in self._scalars:
+            return LiftedNumber.read_from(self._scalars[argument])
+        return argument
 
     def _results(self, node: Node) -> list[Array]:
         self.current = "output"

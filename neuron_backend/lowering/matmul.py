@@ -29,12 +29,10 @@ def _batched_product(call: Call, left: Array, right: Array) -> Array:
 
 def _accumulated(call: Call, start: Array, product: Array, beta: Number, alpha: Number) -> Array:
     """Return beta * start + alpha * product; a beta of 0 keeps NaN and inf of ``start`` out, as in BLAS."""
-    plain = not call.builder.is_lifted(alpha) and alpha == 1
-    result = product if plain else product * alpha
-    if beta != 0 or call.builder.is_lifted(beta):
+    result = product if alpha == 1 else product * alpha
+    if beta != 0:
         addend = call.builder.operand(start, product.dtype, product.shape)
-        plain = not call.builder.is_lifted(beta) and beta == 1
-        result = result + (addend if plain else addend * beta)
+        result = result + (addend if beta == 1 else addend * beta)
     return result.to(call.out.dtype)
 
 

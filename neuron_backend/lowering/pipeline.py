@@ -28,7 +28,7 @@ LADDER = (
     "1.4.0",  # tan
 )
 
-# jaxlib registers passes in a table of the process, which must not happen twice.
+# The table that passes are registered in belongs to the process and is not guarded.
 _registration = threading.Lock()
 _registered = threading.Event()
 

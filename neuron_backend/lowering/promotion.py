@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from neuron_backend.lowering.array import Array
+from neuron_backend.lowering.builder import LiftedNumber
 from neuron_backend.lowering.dtypes import accumulator
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def common_dtype(left: Operand, right: Operand) -> torch.dtype:
     return torch.result_type(first, second)
 
 
-def compute_dtype(call: Call, dtype: torch.dtype, *operands: Operand) -> torch.dtype:
+def compute_dtype(dtype: torch.dtype, *operands: Operand) -> torch.dtype:
     """Return what an operator on ``dtype`` computes in, with Python numbers whole, as PyTorch's GPU kernels have them.
 
     That is ``dtype``, but float32 for a 16-bit float when some operand is a number that it cannot hold exactly.
@@ -40,7 +41,7 @@ def compute_dtype(call: Call, dtype: torch.dtype, *operands: Operand) -> torch.d
     if wide == dtype:
         return dtype
     numbers = [each for each in operands if not isinstance(each, Array)]
-    exact = all(not call.builder.is_lifted(number) and _exact(number, dtype) for number in numbers)
+    exact = all(not isinstance(number, LiftedNumber) and _exact(number, dtype) for number in numbers)
     return dtype if exact else wide
 
 
@@ -62,6 +63,6 @@ def pointwise(
     """
     out = call.out
     dtype = dtype or out.dtype
-    compute = accumulator(dtype) if wide else compute_dtype(call, dtype, *operands)
+    compute = accumulator(dtype) if wide else compute_dtype(dtype, *operands)
     arrays = [call.builder.operand(operand, compute, out.shape) for operand in operands]
     return function(*arrays).to(out.dtype)

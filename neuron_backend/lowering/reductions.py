@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 def axes_of(x: Array, dim: Dims) -> list[int]:
     """Dimensions that ``dim`` names: all of them for None or nothing, none for a rank-0 tensor."""
-    if dim is None or dim == [] or not x.rank:
-        return list(range(x.rank))
     named = [dim] if isinstance(dim, int) else dim
+    if not named or not x.rank:
+        return list(range(x.rank))
     return sorted({axis % x.rank for axis in named})
 
 

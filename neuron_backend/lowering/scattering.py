@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from neuron_backend.lowering.addressing import coordinates, scatter, take
-from neuron_backend.lowering.arithmetic import floor_quotient
 from neuron_backend.lowering.array import Array
-from neuron_backend.lowering.dtypes import highest, lowest
-from neuron_backend.lowering.indexing import Advanced, from_the_end
+from neuron_backend.lowering.division import floor_quotient
+from neuron_backend.lowering.dtypes import accumulator, highest, lowest
+from neuron_backend.lowering.indexing import Advanced, from_the_end, is_mask
 from neuron_backend.lowering.registry import Refused, lowers
 from neuron_backend.lowering.scans import scan
 
@@ -20,13 +20,19 @@ if TYPE_CHECKING:
     from neuron_backend.lowering.array import Operand
     from neuron_backend.lowering.builder import Call
 
+    Combination = Callable[[Array, Array], Array]
+
 
 def replace(_old: Array, new: Array) -> Array:
     """Let the last write count."""
     return new
 
 
-def _along(x: Array, dim: int, index: Array, source: Operand, combine: Callable[[Array, Array], Array]) -> Array:
+def _add(old: Array, new: Array) -> Array:
+    return old + new
+
+
+def _along(x: Array, dim: int, index: Array, source: Operand, combine: Combination) -> Array:
     """Combine ``source`` into ``x`` where its elements' own indices say, but along ``dim`` where ``index`` says."""
     if not index.size:
         return x
@@ -37,9 +43,17 @@ def _along(x: Array, dim: int, index: Array, source: Operand, combine: Callable[
             updates = updates.slice(axis, 0, size)
     else:
         updates = x.builder.constant(source, x.dtype, places.shape)
-    axes = list(range(vector.rank))
     target = coordinates(places, dim % vector.rank)
-    return scatter(vector, target, updates, combine, axes=axes, window_axes=[]).reshape(x.shape)
+    return _combined(vector, target, updates, combine, list(range(vector.rank)), []).reshape(x.shape)
+
+
+def _combined(
+    x: Array, target: Array, updates: Array, combine: Combination, axes: Sequence[int], window_axes: Sequence[int]
+) -> Array:
+    """Scatter; 16-bit floats that accumulate do so in float32."""
+    dtype = x.dtype if combine is replace else accumulator(x.dtype)
+    wide, source = x.to(dtype), updates.to(dtype)
+    return scatter(wide, target, source, combine, axes=axes, window_axes=window_axes).to(x.dtype)
 
 
 @lowers("aten.scatter.src", "aten.scatter.value")
@@ -49,7 +63,7 @@ def _scatter(_call: Call, x: Array, dim: int, index: Array, source: Operand) -> 
 
 @lowers("aten.scatter_add.default")
 def _scatter_add(_call: Call, x: Array, dim: int, index: Array, source: Array) -> Array:
-    return _along(x, dim, index, source, lambda old, new: old + new)
+    return _along(x, dim, index, source, _add)
 
 
 @lowers("aten.scatter.reduce", "aten.scatter.value_reduce")
@@ -57,9 +71,9 @@ def _scatter_with(_call: Call, x: Array, dim: int, index: Array, source: Operand
     return _along(x, dim, index, source, _COMBINATIONS["sum" if reduce == "add" else "prod"])
 
 
-_COMBINATIONS: dict[str, Callable[[Array, Array], Array]] = {
-    "sum": lambda old, new: old + new,
-    "mean": lambda old, new: old + new,
+_COMBINATIONS: dict[str, Combination] = {
+    "sum": _add,
+    "mean": _add,
     "prod": lambda old, new: old * new,
     "amax": lambda old, new: old.apply("maximum", new),
     "amin": lambda old, new: old.apply("minimum", new),
@@ -82,7 +96,7 @@ def _scatter_reduce(  # noqa: PLR0917  PyTorch's own signature
         return result
     ones = x.full(1)
     counted = ones if include_self else _along(ones, dim, index, 0, replace)
-    count = _along(counted, dim, index, 1, _COMBINATIONS["sum"]).apply("maximum", 1)
+    count = _along(counted, dim, index, 1, _add).apply("maximum", 1)
     return result / count if x.is_float else floor_quotient(result, count)
 
 
@@ -99,7 +113,7 @@ def _index_reduce(  # noqa: PLR0917  PyTorch's own signature
 @lowers("aten.put.default")
 def _put(_call: Call, x: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
     places = from_the_end(index.reshape((index.size,)), x.size)
-    combine = _COMBINATIONS["sum"] if accumulate else replace
+    combine = _add if accumulate else replace
     return _along(x.reshape((x.size,)), 0, places, source.reshape((source.size,)), combine).reshape(x.shape)
 
 
@@ -114,30 +128,25 @@ def _masked_scatter(call: Call, x: Array, mask: Array, source: Array) -> Array:
 
 @lowers("aten.index_put.default", "aten._unsafe_index_put.default")
 def _index_put(call: Call, x: Array, indices: Sequence[Array | None], values: Array, accumulate: bool = False) -> Array:
-    masks = [index for index in indices if index is not None and index.dtype == torch.bool]
-    if masks:
+    if any(index is not None and is_mask(index) for index in indices):
         return _masked_put(x, indices, values, accumulate=accumulate)
     advanced = Advanced(call, x, indices)
     others = [size for axis, size in enumerate(x.shape) if axis not in advanced.axes]
     position, batch = advanced.position, len(advanced.shape)
     shape = (*others[:position], *advanced.shape, *others[position:])
-    return scatter(
-        x,
-        advanced.columns,
-        values.to(x.dtype).broadcast(shape),
-        (lambda old, new: old + new) if accumulate else replace,
-        axes=advanced.axes,
-        window_axes=[*range(position), *range(position + batch, len(shape))],
-    )
+    updates = values.to(x.dtype).broadcast(shape)
+    window_axes = [*range(position), *range(position + batch, len(shape))]
+    return _combined(x, advanced.columns, updates, _add if accumulate else replace, advanced.axes, window_axes)
 
 
 def _masked_put(x: Array, indices: Sequence[Array | None], values: Array, *, accumulate: bool) -> Array:
-    """Select by one boolean mask over the leading dimensions, if ``values`` does not depend on how many are true."""
-    mask = indices[0]
-    if len(indices) != 1 or mask is None or (values.rank > x.rank - mask.rank and values.size != 1):
-        raise Refused("a boolean index with values for each place depends on the number of places")
-    if values.size == 1:
-        values = values.reshape(())
-    filled = values.to(x.dtype).broadcast(x.shape)
-    chosen = mask.spread(x.shape, range(mask.rank))
+    """Select by one mask, if ``values`` has no dimension for the places that are true: their number is not known."""
+    (first, mask), *others = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    rest = x.rank - first - mask.rank
+    shape = (1,) * (first + 1 + rest - values.rank) + values.shape
+    if others or shape[first] != 1:
+        raise Refused("a boolean index with a value for each place depends on the number of places")
+    aligned = values.to(x.dtype).reshape((*shape[:first], *(1,) * mask.rank, *shape[first + 1 :]))
+    filled = aligned.broadcast(x.shape)
+    chosen = mask.to(torch.bool).spread(x.shape, range(first, first + mask.rank))
     return chosen.where(x + filled if accumulate else filled, x)

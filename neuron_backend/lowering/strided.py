@@ -98,8 +98,10 @@ def _diagonal(call: Call, x: Array, offset: int = 0, dim1: int = 0, dim2: int = 
 
 
 @lowers("aten.diagonal_scatter.default")
-def _diagonal_scatter(call: Call, x: Array, source: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
-    """Element k of a diagonal stands in row k, or below the main one in column k: spread along the other, and choose."""
+def _diagonal_scatter(  # noqa: PLR0917  PyTorch's own signature
+    call: Call, x: Array, source: Array, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Array:
+    """Spread the source along rows or columns and choose: element k stands in row k, below the main one in column k."""
     matrices, order = _matrices(x, dim1, dim2)
     rank, length = matrices.rank, source.shape[-1]
     if not length:

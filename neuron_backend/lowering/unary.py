@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from neuron_backend.lowering.arithmetic import negative_sign, truncate
+from neuron_backend.lowering.arithmetic import negative_sign
+from neuron_backend.lowering.division import truncate
 from neuron_backend.lowering.promotion import pointwise
 from neuron_backend.lowering.registry import Refused, lowers
 
@@ -87,11 +88,6 @@ def _negative(_call: Call, x: Array) -> Array:
     return -x
 
 
-@lowers("aten.relu.default")
-def _relu(_call: Call, x: Array) -> Array:
-    return x.apply("maximum", 0)
-
-
 @lowers("aten.sign.default", "prims.sign.default")
 def _sign(_call: Call, x: Array) -> Array:
     """(0 < x) - (x < 0), which makes NaN 0 as PyTorch does."""
@@ -146,20 +142,3 @@ def _round_decimals(call: Call, x: Array, *, decimals: int) -> Array:
         return (a * power).apply("round_nearest_even") / power
 
     return pointwise(call, rounded, x, wide=True)
-
-
-@lowers("aten.gelu.default")
-def _gelu(call: Call, x: Array, *, approximate: str = "none") -> Array:
-    def tanh(a: Array) -> Array:
-        inner = (a + a * a * a * 0.044715) * math.sqrt(2 / math.pi)
-        return a * 0.5 * (inner.apply("tanh") + 1)
-
-    def erf(a: Array) -> Array:
-        return a * 0.5 * ((a * math.sqrt(0.5)).apply("chlo.erf") + 1)
-
-    return pointwise(call, tanh if approximate == "tanh" else erf, x, wide=True)
-
-
-@lowers("aten.silu.default")
-def _silu(call: Call, x: Array) -> Array:
-    return pointwise(call, lambda a: a * a.apply("logistic"), x, wide=True)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
+from sqlalchemy import make_url
 
 from cache_server.database.engine import Database
 from cache_server.database.migrate import migrate
@@ -34,7 +35,7 @@ def clock() -> FakeClock:
 @pytest.fixture(scope="session")
 def template_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "cache.db"
-    database = Database(f"sqlite:///{path}")
+    database = Database(make_url(f"sqlite:///{path}"))
     migrate(database)
     database.close()
     return path

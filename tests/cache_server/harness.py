@@ -178,7 +178,7 @@ class InProcess:
 
         async def until() -> None:
             async with asyncio.timeout(10):
-                while self.service.waiters.count < count:
+                while self.service.waiters.count < count:  # noqa: ASYNC110 - the server has no event for tests
                     await asyncio.sleep(0.005)
 
         self.run(until())

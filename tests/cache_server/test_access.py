@@ -82,7 +82,7 @@ def _add_token(
 
 @pytest.mark.parametrize(("method", "path", "body", "scope", "expected"), CALLS, ids=_IDS)
 def test_every_call_needs_a_token_and_then_its_scope(
-    server: InProcess, method: str, path: str, body: object, scope: Scope | None, expected: int
+    server: InProcess, *, method: str, path: str, body: object, scope: Scope | None, expected: int
 ) -> None:
     filled = _fill(path)
     for token in (None, "wrong", "", TOKEN + "x"):

@@ -58,7 +58,7 @@ def test_a_zstd_output_goes_out_as_stored_only_to_those_who_take_it(server: InPr
     assert answer.headers["content-encoding"] == "zstd"
     assert answer.headers["etag"] == f'"{sha256(PLAIN)}-zstd"'
 
-    for accept in ("identity", "gzip", "zstd;q=0", "zstd; q=0.000", ""):
+    for accept in ("identity", "gzip", "zstd;q=0", "zstd; q=0.000", "*, zstd;q=0", "*;q=0", ""):
         plain = server.call("GET", built.artifact, headers={"Accept-Encoding": accept})
         assert "content-encoding" not in plain.headers
         assert plain.headers["etag"] == f'"{sha256(PLAIN)}"'

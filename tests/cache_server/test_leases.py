@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -257,23 +256,19 @@ def test_a_caller_that_may_not_publish_waits_but_is_never_granted(server: InProc
 def test_a_caller_that_went_away_is_not_granted_the_lease(server: InProcess) -> None:
     built = build()
     granted = server.ask(built)
-
-    async def ask_and_leave() -> None:
-        gone = asyncio.get_running_loop().create_future()
-        from cache_server.lease_rules import LeaseRequest  # noqa: PLC0415
-        from client.wire import Holder  # noqa: PLC0415
-
-        asking = asyncio.create_task(
-            server.service.polling.ask(built.address, LeaseRequest(Holder("gone", 1)), 25, gone)
-        )
-        while not server.service.waiters.count:
-            await asyncio.sleep(0.005)
-        gone.set_result(None)
-        await asking
-
-    server.run(ask_and_leave())
+    body = b'{"holder": {"host": "gone", "pid": 1}, "wait_seconds": 25}'
+    messages = [{"type": "http.request", "body": body}, {"type": "http.disconnect"}]
+    server.raw("POST", built.lease, messages, {"content-type": "application/json"})
     _release(server, built, granted["token"])
     assert server.ask(built)["state"] == "granted"
+
+
+def test_a_grant_to_a_caller_that_went_away_is_taken_back(server: InProcess) -> None:
+    built = build()
+    body = b'{"holder": {"host": "gone", "pid": 1}}'
+    messages = [{"type": "http.request", "body": body}, {"type": "http.disconnect"}]
+    server.raw("POST", built.lease, messages, {"content-type": "application/json"})
+    assert server.ask(built, host="next")["state"] == "granted"
 
 
 def test_the_server_lets_waiters_go_when_it_stops(server: InProcess) -> None:

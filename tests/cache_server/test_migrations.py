@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy import make_url
 
 from cache_server.database.engine import Database
 from cache_server.database.migrate import migrate, revision_of, scripts_folder
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(f"sqlite:///{tmp_path}/cache.db")
+    database = Database(make_url(f"sqlite:///{tmp_path}/cache.db"))
     yield database
     database.close()
 

@@ -69,7 +69,11 @@ def test_a_lookup_that_names_no_keys_is_refused(server: InProcess, body: Any) ->
 
 def test_a_plan_comes_back_as_it_was_stored(server: InProcess) -> None:
     lines = "".join(
-        json.dumps({"schema": 1, "project": "default", **_key(build(name)), "label": "l", "compile_seconds": 1}) + "\n"
+        json.dumps(
+            {"schema": 1, "project": "default", **_key(build(name)), "label": "l\u2028", "compile_seconds": 1},
+            ensure_ascii=False,
+        )
+        + "\n"
         for name in "ab"
     )
     path = "/v1/default/plans/llama-8b"
@@ -128,9 +132,7 @@ def test_what_clients_report_adds_up_and_is_shown(server: InProcess) -> None:
 )
 def test_a_report_that_is_none_counts_for_nothing(server: InProcess, counts: Any) -> None:
     body = json.dumps({"by_kind": {"eager": {"lookups": 5}, "graph": counts}})
-    answer = server.call(
-        "POST", "/v1/default/reports", content=body, headers={"Content-Type": "application/json"}
-    )
+    answer = server.call("POST", "/v1/default/reports", content=body, headers={"Content-Type": "application/json"})
     assert problem(answer) == (422, "invalid")
     assert "neff_cache_reported{" not in server.call("GET", "/metrics").text
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cache_server.database import leases
 from client.names import Kind
 from client.wire import Entry
 from tests.cache_server.harness import build, document, problem, sha256
@@ -13,7 +15,8 @@ from tests.cache_server.harness import build, document, problem, sha256
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.cache_server.harness import InProcess
+    from cache_server.address import Address
+    from tests.cache_server.harness import FakeClock, InProcess
 
 
 def test_what_is_published_is_there_for_everybody_and_after_a_restart(
@@ -86,6 +89,10 @@ def test_a_key_that_is_not_the_hash_of_its_document_is_refused(server: InProcess
     assert server.call("GET", built.artifact).status_code == 404
 
 
+def _output(name: str, digest: str = "0" * 64) -> dict[str, object]:
+    return {"name": name, "sha256": digest, "size": 1, "encoding": "identity", "stored_size": 1}
+
+
 @pytest.mark.parametrize(
     ("change", "name"),
     [
@@ -96,15 +103,18 @@ def test_a_key_that_is_not_the_hash_of_its_document_is_refused(server: InProcess
         ({"key_document": None}, "invalid"),
         ({"key_document": {"schema": 1, "kind": "eager"}}, "wrong_key"),
         ({"key_document": {"schema": 1, "kind": "graph", "x": 1 << 60}}, "wrong_key"),
-        ({"key_document": {"schema": 1, "kind": "graph", "x": "\ud800"}}, "wrong_key"),
+        ({"key_document": {"schema": 1, "kind": "graph", "x": "\ud800"}}, "invalid"),
         ({"outputs": []}, "invalid"),
-        ({"outputs": [{"name": "../model.neff", "sha256": "0" * 64, "size": 1, "encoding": "identity", "stored_size": 1}]}, "invalid"),
-        ({"outputs": [{"name": "other.bin", "sha256": "0" * 64, "size": 1, "encoding": "identity", "stored_size": 1}]}, "invalid"),
-        ({"outputs": [{"name": "model.neff", "sha256": "../" * 21 + "0", "size": 1, "encoding": "identity", "stored_size": 1}]}, "invalid"),
+        ({"outputs": [_output("../model.neff")]}, "invalid"),
+        ({"outputs": [_output("other.bin")]}, "invalid"),
+        ({"outputs": [_output("model.neff", "../" * 21 + "0")]}, "invalid"),
         ({"compile_seconds": -1}, "invalid"),
         ({"created": 5}, "invalid"),
+        ({"signature": {"value": float("nan")}}, "invalid"),
+        ({"producer": {"version": "v", "host": "h", "label": "\ud800"}}, "invalid"),
+        ({"producer": {"version": "\ud800", "host": "h"}}, "invalid"),
     ],
-)  # fmt: skip
+)
 def test_an_entry_that_breaks_the_contract_is_refused_with_its_reason(
     server: InProcess, change: dict[str, object], name: str
 ) -> None:
@@ -155,3 +165,49 @@ def test_a_foreign_entry_is_kept_under_its_own_name(server: InProcess) -> None:
 def test_a_foreign_name_that_could_leave_its_folder_is_refused(server: InProcess, change: dict[str, object]) -> None:
     built = build(kind=Kind.FOREIGN, key_document=_foreign(**change))
     assert problem(server.publish(built)) == (422, "invalid")
+
+
+def test_a_lease_never_ends_before_its_entry_is_durable(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = build()
+    seen: list[tuple[str, bool]] = []
+    create = server.service.store.create_entry
+
+    def watched(address: Address, data: bytes) -> bool:
+        with server.service.database.reading() as connection:
+            seen.append(("before", leases.running(connection, address, time.time()) is not None))
+            created = create(address, data)
+            seen.append(("after", leases.running(connection, address, time.time()) is not None))
+        return created
+
+    monkeypatch.setattr(server.service.store, "create_entry", watched)
+    server.ask(built)
+    assert server.publish(built).status_code == 201
+    assert seen == [("before", True), ("after", True)]
+    with server.service.database.reading() as connection:
+        assert leases.running(connection, built.address, time.time()) is None
+
+
+def test_a_crash_between_store_and_database_loses_nothing(
+    make_server: Callable[..., InProcess], clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = make_server(clock=clock)
+    built = build()
+    server.upload(built)
+    held = server.ask(built)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("the machine stopped here")
+
+    monkeypatch.setattr("cache_server.services.publishing.leases.end", fail)
+    assert problem(server.call("PUT", built.path, json=built.entry.to_json())) == (500, "internal")
+    server.close()
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(server.folder / "config"))
+    again = make_server(clock=clock)
+    assert again.ask(built)["state"] == "wait"
+    clock.now += 31
+    # nobody compiles again: the entry is found in the store
+    assert again.ask(built)["state"] == "ready"
+    # the publisher, told of an error, publishes again: that ends its lease
+    assert again.publish(built).status_code == 200
+    assert again.call("PATCH", built.lease, json={"token": held["token"]}).status_code == 409

@@ -224,7 +224,12 @@ def test_connections_are_kept_between_requests_and_after_errors(server: Server) 
     connection = _connect(server)
     headers = {"Authorization": f"Bearer {server.token}"}
     sockets = set()
-    for path, status in ((built.artifact, 200), (build("miss").artifact, 404), ("/nowhere", 404), (built.artifact, 200)):
+    for path, status in (
+        (built.artifact, 200),
+        (build("miss").artifact, 404),
+        ("/nowhere", 404),
+        (built.artifact, 200),
+    ):
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         assert answer.status == status

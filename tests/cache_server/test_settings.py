@@ -16,7 +16,7 @@ def test_everything_has_a_default_that_works_for_one_user(tmp_path: Path, monkey
     assert (settings.host, settings.port, settings.anonymous) == ("127.0.0.1", 8080, "none")
     assert settings.data_dir == tmp_path / "data-home" / "neff-cache"
     assert settings.store_path() == settings.data_dir / "store"
-    assert settings.database_url() == f"sqlite:///{settings.data_dir}/cache.db"
+    assert settings.database_url().database == str(settings.data_dir / "cache.db")
     for value in ("", "relative/path"):
         monkeypatch.setenv("XDG_DATA_HOME", value)
         monkeypatch.setenv("HOME", "/home/somebody")
@@ -144,4 +144,22 @@ def test_two_servers_never_share_a_sqlite_database_or_its_store(tmp_path: Path) 
             Service.open(Settings(data_dir=tmp_path / "e", database=f"sqlite:///{tmp_path}/d/cache.db"))
     finally:
         first.close()
+    Service.open(Settings(data_dir=tmp_path / "d")).close()
+
+
+def test_any_folder_name_will_do(tmp_path: Path) -> None:
+    Service.open(Settings(data_dir=tmp_path / "what? 100% #1 & more")).close()
+    assert (tmp_path / "what? 100% #1 & more" / "cache.db").is_file()
+
+
+def test_a_damaged_database_stops_the_start_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "cache.db").write_bytes(b"no database at all" * 100)
+    with pytest.raises(ConfigurationError, match="--database"):
+        Service.open(Settings(data_dir=tmp_path / "d"))
+
+
+def test_a_start_that_fails_leaves_the_data_to_the_next(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError):
+        Service.open(Settings(host="10.0.0.1", data_dir=tmp_path / "d"))
     Service.open(Settings(data_dir=tmp_path / "d")).close()

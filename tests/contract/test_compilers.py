@@ -54,7 +54,7 @@ class Subject:
     def processes(self) -> list[int]:
         """Return the processes that compile now, or are kept to."""
         if self.name == "cpu":
-            return children(WORKER, os.getpid())
+            return children(WORKER, os.getpid(), below=str(self.temporary))
         pids = [call["pid"] for call in self.fake.calls if call["arguments"] != ["--version"]]
         if (self.fake.directory / "grandchild.pid").exists():
             pids.append(self.fake.grandchild)
@@ -103,7 +103,7 @@ def compile_in_thread(compiler: Compiler, configuration: Any) -> tuple[threading
         except BaseException as error:  # noqa: BLE001 - handed to the test
             errors.append(error)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread, errors
 

@@ -26,8 +26,8 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def children(module: str, parent: int) -> list[int]:
-    """Return the living children of ``parent`` that run ``python -m module``."""
+def children(module: str, parent: int, *, below: str = "/") -> list[int]:
+    """Return the living children of ``parent`` that run ``python -m module`` with a last argument ``below``."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -35,6 +35,7 @@ def children(module: str, parent: int) -> list[int]:
             above = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             continue
-        if module.encode() in command and above == parent and is_running(int(entry.name)):
+        ours = module.encode() in command and command[-2].startswith(below.encode()) and above == parent
+        if ours and is_running(int(entry.name)):
             found.append(int(entry.name))
     return found

@@ -59,7 +59,7 @@ class RawServer:
                 thread.start()
 
     def _serve(self, plain: socket.socket) -> None:
-        with suppress(OSError), plain:
+        with suppress(OSError, ValueError), plain:  # ValueError: a handshake where plain text was expected
             sock = self.wrap(plain)
             with sock, sock.makefile("rb") as reader:
                 while (request := read_request(reader)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,7 +18,9 @@ from jaxlib.mlir.dialects import stablehlo
 
 from neuron_backend.lowering import lower, trace, trim
 from neuron_backend.lowering.pipeline import context
-from neuron_backend.module import Module
+
+if TYPE_CHECKING:
+    from neuron_backend.module import Module
 
 Tensors = Sequence[torch.Tensor]
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
+
+from neuron_backend.lowering import trace
 
 Function = Callable[..., torch.Tensor]
 
@@ -40,6 +43,9 @@ READ: dict[str, Function] = {
     "masked_fill": lambda x, _i, _g: x.masked_fill(x > 5, 0),
     "mask, number": lambda x, _i, _g: torch.ops.aten.index_put(x, [x > 9], torch.tensor(1, dtype=x.dtype)),
     "mask, rows": lambda x, _i, _g: torch.ops.aten.index_put(x, [x[:, 0, 0] > 9], x[0]),
+    "mask, later dims": lambda x, _i, _g: torch.ops.aten.index_put(x, [None, x[0] > 5], x[:, :1, 0]),
+    "mask, add": lambda x, _i, _g: torch.ops.aten.index_put(x, [x > 9], x[0, 0, 1:2], True),
+    "mask of old": lambda x, i, _g: torch.ops.aten.index_put(x, [(i[:3] > 0).byte()], x[:1] + 1),
     "masked_scatter": lambda x, _i, _g: x.masked_scatter(x > 9, x.flip(0)),
     "one_hot": lambda _x, i, _g: torch.nn.functional.one_hot(i, 5),
     "put": lambda x, i, _g: x.put(i, x.reshape(-1)[:4]),
@@ -56,7 +62,7 @@ def test_places_are_those_that_pytorch_reads_and_writes(
     check_table: Any, dtype: torch.dtype, index_dtype: torch.dtype
 ) -> None:
     narrow = ("index", "embedding")
-    table = {n: f for n, f in READ.items() if index_dtype == torch.int64 or n.startswith(narrow) and "put" not in n}
+    table = {n: f for n, f in READ.items() if index_dtype == torch.int64 or (n.startswith(narrow) and "put" not in n)}
     table = {n: f for n, f in table.items() if index_dtype == torch.int64 or n not in {"index_copy", "index_fill"}}
     x = torch.arange(48).reshape(3, 4, 4).to(dtype)
     torch.manual_seed(0)
@@ -80,16 +86,12 @@ def test_embedding_gradients_add_up_repeated_rows_and_skip_padding(check: Any) -
 
     def function(gradient: torch.Tensor) -> list[torch.Tensor]:
         backward = torch.ops.aten.embedding_dense_backward
-        return [backward(gradient, indices, 5, -1, False), backward(gradient, indices, 5, 1, False)]
+        return [backward(gradient, indices, 5, padding, scale_grad_by_freq=False) for padding in (-1, 1)]
 
     check(function, torch.randn(2, 3, 4))
 
 
 def test_a_boolean_index_whose_result_depends_on_values_is_refused() -> None:
-    from torch._subclasses.fake_tensor import DynamicOutputShapeException
-
-    from neuron_backend.lowering import trace
-
     with pytest.raises(DynamicOutputShapeException):
         trace(lambda x: [x[x > 0]], [torch.ones(3)])
 

@@ -17,11 +17,54 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 2.5, 3.5, 7.25, -7.25, math.inf, -ma
 
 FLOAT_UNARY: dict[str, Function] = {
     name: getattr(torch, name)
-    for name in (
-        "abs acos acosh asin asinh atan atanh ceil cos cosh digamma erf erfc exp exp2 expm1 floor isfinite isinf isnan isneginf "
-        "isposinf lgamma log log10 log1p log2 logical_not neg nan_to_num reciprocal relu round rsqrt sgn sigmoid sign "
-        "signbit sin sinh sqrt square tan tanh trunc frac"
-    ).split()
+    for name in [
+        "abs",
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atanh",
+        "ceil",
+        "cos",
+        "cosh",
+        "digamma",
+        "erf",
+        "erfc",
+        "exp",
+        "exp2",
+        "expm1",
+        "floor",
+        "isfinite",
+        "isinf",
+        "isnan",
+        "isneginf",
+        "isposinf",
+        "lgamma",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "logical_not",
+        "neg",
+        "nan_to_num",
+        "reciprocal",
+        "relu",
+        "round",
+        "rsqrt",
+        "sgn",
+        "sigmoid",
+        "sign",
+        "signbit",
+        "sin",
+        "sinh",
+        "sqrt",
+        "square",
+        "tan",
+        "tanh",
+        "trunc",
+        "frac",
+    ]
 } | {
     "silu": torch.nn.functional.silu,
     "mish": torch.nn.functional.mish,
@@ -96,6 +139,7 @@ INTEGER_BINARY: dict[str, Function] = {
     "or": torch.bitwise_or,
     "xor": torch.bitwise_xor,
     "not": lambda x, _y: torch.bitwise_not(x),
+    "neg": lambda x, _y: -x,
     "lt": torch.lt,
     "ge": torch.ge,
     "number": lambda x, _y: x + 3,
@@ -204,6 +248,12 @@ def test_conversions_round_towards_zero_and_see_nan_as_true(check_table: Any) ->
         "to uint8": lambda x: x[4:5].to(torch.uint8),
     }
     check_table(table, values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_number_is_compared_after_rounding_to_the_dtype(check: Any, dtype: torch.dtype) -> None:
+    values = torch.tensor([0.1, 0.0999, 0.3, -0.1], dtype=dtype)
+    check(lambda x: [x == 0.1, x <= 0.1, x > 0.3, x != -0.1], values)
 
 
 def test_a_second_opinion_agrees_on_pointwise_numbers(lowered: Any, interpret: Any, same: Any) -> None:

@@ -61,10 +61,13 @@ def test_reductions_of_floats_agree(check_table: Any, dtype: torch.dtype) -> Non
 
 
 def test_sums_of_short_floats_are_accumulated_in_single_precision(lowered: Any, run_xla: Any) -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        places = torch.zeros(4096, dtype=torch.int64)
+        return [x.sum(), x.cumsum(0)[-1:], x.mean(), x @ x, torch.zeros_like(x).index_add(0, places, x)[:1]]
+
     ones = torch.ones(4096, dtype=torch.bfloat16)
-    module = lowered(lambda x: [x.sum(), x.cumsum(0)[-1:], x.mean(), x @ x], [ones])
-    results = run_xla(module, [ones])
-    assert [result.item() for result in results] == [4096, 4096, 1, 4096]
+    results = run_xla(lowered(function, [ones]), [ones])
+    assert [result.item() for result in results] == [4096, 4096, 1, 4096, 4096]
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8, torch.bool])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from neuron_backend.lowering import Lifted, lower, trace, trim
+from neuron_backend.lowering import Lifted, UnsupportedOperator, lower, trace, trim
 
 
 @pytest.mark.parametrize("number", [0.1, 1 / 3, math.pi, 1e300, -0.0, math.inf, -math.inf, math.nan, 2.0**53 + 2])
@@ -67,6 +67,31 @@ def test_a_lifted_scalar_becomes_an_input_wherever_its_sentinel_stands(
     x = torch.tensor([1.0, 2.0, 3.0], dtype=dtype)
     for value in (0.1, -7.25):
         same(run_xla(module, [x, torch.tensor(value, dtype=dtype)]), [torch.add(x, x * value, alpha=value)])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, number: torch.ops.aten.hardshrink_backward(x, x, number),
+        lambda x, number: torch.ops.aten.var.correction(x, [0], correction=number),
+    ],
+)
+def test_a_lowering_that_computes_with_a_lifted_scalar_is_refused_and_bakes_nothing(function: Any) -> None:
+    sentinel = 0.8613527
+    graph = trace(lambda x: [function(x, sentinel)], [torch.ones(4)])
+    trim(graph)
+    lower(graph)
+    with pytest.raises(UnsupportedOperator, match="computes with the value of a scalar that is lifted"):
+        lower(graph, [Lifted(sentinel, torch.float32)])
+
+
+def test_a_lifted_exponent_or_factor_takes_no_shortcut_for_the_value_of_its_sentinel(run_xla: Any, same: Any) -> None:
+    sentinel = 2.0
+    graph = trace(lambda x, y: [x**sentinel, torch.add(x, y, alpha=sentinel), x.clamp(sentinel)], [torch.ones(3)] * 2)
+    trim(graph)
+    module = lower(graph, [Lifted(sentinel, torch.float32)])
+    x, y = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5.0, 0.5, -1.0])
+    same(run_xla(module, [x, y, torch.tensor(1.5)]), [x**1.5, x + 1.5 * y, x.clamp(1.5)])
 
 
 def test_modules_that_differ_in_a_lifted_scalar_alone_are_the_same_module() -> None:

@@ -68,6 +68,8 @@ TABLE: dict[str, Function] = {
     "diagonal_scatter": lambda x: torch.diagonal_scatter(x[0, 0], x[0, 0].diagonal() + 1),
     "arange": lambda x: torch.arange(3, 20, 4) + x[0, 0, 0].long(),
     "arange, float": lambda x: torch.arange(0.5, 3, 0.5) + x[0, 0, 0],
+    "arange, rounded": lambda x: torch.arange(0, 100, 0.1)[-5:] + 0 * x[0, 0, 0],
+    "arange, int8": lambda x: torch.arange(0, 5, dtype=torch.int8) + x[0, 0, 0].char(),
     "linspace": lambda x: torch.linspace(0, 1, 5) + x[0, 0, 0],
     "eye": lambda x: torch.eye(4, 5) + x,
     "full, new": lambda x: x.new_full((2, 3), 1.5),
@@ -78,7 +80,7 @@ TABLE: dict[str, Function] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
 def test_elements_end_up_where_pytorch_puts_them(check_table: Any, dtype: torch.dtype) -> None:
-    floats_only = {"nearest", "bilinear", "pad, reflect", "pad, replicate"}
+    floats_only = {"nearest", "bilinear", "pad, reflect", "pad, replicate", "im2col", "col2im"}
     table = {name: f for name, f in TABLE.items() if dtype.is_floating_point or name not in floats_only}
     check_table(table, torch.arange(120).reshape(2, 3, 4, 5).to(dtype))
 

@@ -1,0 +1,242 @@
+"""The store in a bucket: Amazon S3 or a store that is compatible with it, shared by any number of servers.
+
+What makes it correct are two promises of S3: a read after a write sees it, and ``If-None-Match: *`` lets one writer
+have a name. The second is not kept by every compatible store, so `S3Store.open` tries it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from cache_server.address import Address
+from cache_server.stores.base import Blob, StoredFile, StoreError, StoreFullError
+from client.encoding import MAX_SIZE
+from client.errors import WireError
+from client.layout import ENTRY_FILE, META, QUARANTINE, TEMPORARY_PREFIX, quarantine_folder
+from client.names import Kind
+from client.s3.bucket import Bucket
+from client.s3.errors import Reason, S3Error
+from client.s3.multipart import PART_SIZE, ObjectUpload, PartPool, part_size
+from client.s3.probe import probe
+from client.s3.sdk import ConnectionSettings
+from client.s3.url import BucketUrl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from client.s3.reader import ObjectReader
+    from client.s3.retry import RetryPolicy
+
+PART_THREADS = 4
+_RESERVE = 4
+"""Connections beside those of worker and part threads: probes and health checks."""
+
+
+def open_s3_store(
+    url: str,
+    *,
+    threads: int = 16,
+    part_threads: int = PART_THREADS,
+    largest: int = MAX_SIZE,
+    connect_seconds: float = 2.0,
+    read_seconds: float = 10.0,
+    policy: RetryPolicy | None = None,
+) -> S3Store:
+    """Return the store at ``s3://bucket/prefix[?endpoint=…&region=…]``; nothing is asked of it before `S3Store.open`.
+
+    ``threads``: how many callers there are at once; ``part_threads``: how many parts of large outputs are sent at once
+    beside them; ``largest``: bytes of the largest output. Raises `client.errors.ConfigurationError`.
+    """
+    settings = ConnectionSettings(connect_seconds, read_seconds, connections=threads + part_threads + _RESERVE)
+    bucket = Bucket(BucketUrl.parse(url), settings=settings, policy=policy)
+    return S3Store(bucket, part_threads=part_threads, size_of_parts=part_size(largest))
+
+
+@contextlib.contextmanager
+def _store_errors() -> Iterator[None]:
+    """Turn what the bucket says into the store's own errors."""
+    try:
+        yield
+    except S3Error as error:
+        if error.reason is Reason.FULL:
+            raise StoreFullError(str(error)) from error
+        raise StoreError(str(error)) from error
+
+
+class S3Output:
+    """An open output: the answer to one GET, read as it comes in."""
+
+    def __init__(self, reader: ObjectReader) -> None:
+        self._reader = reader
+        self.stored_size = reader.size
+
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """Yield stored bytes ``start`` to ``stop`` in pieces of at most `CHUNK`."""
+        with _store_errors():
+            yield from self._reader.chunks(start, stop)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._reader.close()
+
+
+class S3Upload:
+    """An output on its way to its own name: S3 fixes the name of a multipart upload when it begins."""
+
+    def __init__(self, upload: ObjectUpload) -> None:
+        self._upload = upload
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append bytes; waits while the bucket is slower than the caller."""
+        with _store_errors():
+            self._upload.write(data)
+
+    def commit(self, blob: Blob) -> bool:
+        """Complete the object; raises `ValueError` for another blob than the upload was begun for."""
+        if _path(blob) != self._upload.name:
+            self._upload.abort()
+            raise ValueError(f"an upload to {self._upload.name} cannot become {_path(blob)}")
+        with _store_errors():
+            return self._upload.commit()
+
+    def abort(self) -> None:
+        """Drop what was sent."""
+        self._upload.abort()
+
+
+def _path(blob: Blob) -> str:
+    return f"{blob.address.path}/{blob.file_name}"
+
+
+class S3Store:
+    """`cache_server.stores.base.Store` in a bucket."""
+
+    def __init__(self, bucket: Bucket, *, part_threads: int = PART_THREADS, size_of_parts: int = PART_SIZE) -> None:
+        self._bucket = bucket
+        self._pool = PartPool(part_threads)
+        self._size_of_parts = size_of_parts
+
+    @property
+    def location(self) -> str:
+        """The bucket's URL."""
+        return str(self._bucket.url)
+
+    def open(self) -> None:
+        """See that the bucket is there, that we have every right we need, and that create-only writes work."""
+        with _store_errors():
+            probe(self._bucket)
+            # the last of the rights; without it abandoned uploads would be paid for unseen
+            next(self._bucket.unfinished(), None)
+
+    def close(self) -> None:
+        """End threads and connections; uploads must have ended."""
+        self._pool.close()
+        self._bucket.close()
+
+    def check(self) -> None:
+        """See that the bucket answers."""
+        with _store_errors():
+            self._bucket.check()
+
+    def read_entry(self, address: Address) -> bytes | None:
+        """Read ``entry.json``."""
+        with _store_errors():
+            return self._bucket.read(f"{address.path}/{ENTRY_FILE}")
+
+    def create_entry(self, address: Address, data: bytes) -> bool:
+        """Write ``entry.json`` under the condition that there is none."""
+        with _store_errors():
+            return self._bucket.create(f"{address.path}/{ENTRY_FILE}", data)
+
+    def stored_size(self, blob: Blob) -> int | None:
+        """Return the object's size."""
+        with _store_errors():
+            return self._bucket.size(_path(blob))
+
+    def open_output(self, blob: Blob) -> S3Output | None:
+        """Ask for the object."""
+        with _store_errors():
+            reader = self._bucket.open(_path(blob))
+        return None if reader is None else S3Output(reader)
+
+    def begin_upload(self, blob: Blob) -> S3Upload:
+        """Begin an upload to the output's name; the bucket hears of it with the first full part."""
+        return S3Upload(ObjectUpload(self._bucket, _path(blob), pool=self._pool, size_of_parts=self._size_of_parts))
+
+    def presign(self, blob: Blob, seconds: int) -> str:
+        """Return a URL by which anyone reads the output for ``seconds``, straight from the bucket."""
+        with _store_errors():
+            return self._bucket.presign(_path(blob), seconds)
+
+    def files(self, address: Address) -> list[StoredFile]:
+        """List the entry's folder."""
+        folder = f"{address.path}/"
+        with _store_errors():
+            return [
+                StoredFile(name, item.size, item.modified)
+                for item in self._bucket.objects(folder)
+                # a marker of the folder itself, or something deeper, is not ours
+                if (name := item.name.removeprefix(folder)) and "/" not in name
+            ]
+
+    def remove(self, address: Address, file_name: str) -> None:
+        """Remove an object."""
+        with _store_errors():
+            self._bucket.remove(f"{address.path}/{file_name}")
+
+    def set_aside(self, address: Address, file_names: list[str], label: str) -> None:
+        """Have the bucket copy the objects."""
+        target = quarantine_folder(address.project, address.kind, address.key, label)
+        with _store_errors():
+            for name in file_names:
+                self._bucket.copy(f"{address.path}/{name}", f"{target}/{name}")
+
+    def addresses(self) -> Iterator[Address]:
+        """Walk over all objects of each project and kind: a thousand for each request."""
+        with _store_errors():
+            for project in list(self._bucket.folders("")):
+                if project in {META, QUARANTINE}:
+                    continue
+                for kind in Kind:
+                    yield from self._keys(f"{project}/{kind.value}/")
+
+    def _keys(self, folder: str) -> Iterator[Address]:
+        last: Address | None = None
+        for item in self._bucket.objects(folder):
+            project, kind, *between, _ = item.name.split("/")
+            try:
+                address = Address.parse(project, kind, between[-1] if between else "")
+                if address != last and item.name.startswith(f"{address.path}/"):
+                    last = address
+                    yield address
+            except WireError:
+                continue
+
+    def sweep_uploads(self, before: float) -> int:
+        """Abort multipart uploads by the age of their beginning, and remove what a killed probe left."""
+        removed = 0
+        with _store_errors():
+            for upload in list(self._bucket.unfinished()):
+                if upload.begun < before:
+                    self._bucket.abort(upload.name, upload.upload)
+                    removed += 1
+            for item in list(self._bucket.objects(TEMPORARY_PREFIX)):
+                if item.modified < before:
+                    self._bucket.remove(item.name)
+        return removed
+
+    def sweep_quarantine(self, before: float) -> int:
+        """Remove quarantined entries by the age of their youngest object."""
+        youngest: dict[str, float] = {}
+        names: dict[str, list[str]] = {}
+        with _store_errors():
+            for item in self._bucket.objects(f"{QUARANTINE}/"):
+                entry = item.name.rpartition("/")[0]
+                youngest[entry] = max(youngest.get(entry, 0.0), item.modified)
+                names.setdefault(entry, []).append(item.name)
+            old = [entry for entry, modified in youngest.items() if modified < before]
+            for entry in old:
+                for name in names[entry]:
+                    self._bucket.remove(name)
+        return len(old)

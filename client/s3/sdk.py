@@ -1,0 +1,174 @@
+"""The only module that touches boto3: one request, one answer, and its errors in our words.
+
+boto3 is imported when a bucket is first used: the base install does not have it, and jobs without a bucket do not wait
+for it. Its own retries are off (`client.s3.retry` has them under one deadline), and so are the checksums that newer
+releases add to every request as trailers, which several compatible stores refuse.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from client._version import __version__
+from client.errors import ConfigurationError
+from client.s3.errors import Reason, S3Error, answered
+from client.s3.url import check_endpoint
+from client.token import is_loopback
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from client.s3.url import BucketUrl
+
+_NO_REGION = "us-east-1"
+"""Compatible stores have no regions, but a signature needs one; this is what they all take."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """Time limits in seconds for one try, and how many connections are kept open."""
+
+    connect_seconds: float = 2.0
+    read_seconds: float = 10.0
+    connections: int = 32
+
+
+@functools.cache
+def _boto3() -> tuple[ModuleType, ModuleType, ModuleType]:
+    try:
+        import boto3.session  # type: ignore[import-untyped]  # noqa: PLC0415 - not in the base install
+        import botocore.config  # type: ignore[import-untyped]  # noqa: PLC0415
+        import botocore.exceptions  # type: ignore[import-untyped]  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigurationError(
+            f"buckets (s3://) need boto3, which cannot be imported ({error}): pip install 'neff-cache[s3]'"
+        ) from error
+    return boto3.session, botocore.config, botocore.exceptions
+
+
+class Connection:
+    """Requests to one bucket. Safe from several threads at once.
+
+    Keys, region and endpoint come from the URL, else from the standard AWS chain (environment, files, roles). `renew`
+    walks the whole chain again, because a session reads files and static keys only once.
+    """
+
+    def __init__(self, url: BucketUrl, settings: ConnectionSettings) -> None:
+        """Raise `ConfigurationError` if boto3 is missing or the AWS settings cannot be followed."""
+        self._url = url
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._client = self._connect()
+        endpoint: str = self._client.meta.endpoint_url
+        self.endpoint = endpoint
+        self.where = f"the bucket {url.bucket!r} at {endpoint}"
+
+    def _connect(self) -> Any:
+        sessions, configs, errors = _boto3()
+        url, settings = self._url, self._settings
+        try:
+            session = sessions.Session()
+            config: dict[str, Any] = {
+                "connect_timeout": settings.connect_seconds,
+                "read_timeout": settings.read_seconds,
+                "max_pool_connections": settings.connections,
+                "retries": {"total_max_attempts": 1, "mode": "standard"},
+                "signature_version": "s3v4",
+                "request_checksum_calculation": "when_required",
+                "response_checksum_validation": "when_required",
+                "tcp_keepalive": True,
+                "user_agent_extra": f"neff-cache/{__version__}",
+            }
+            if url.addressing is not None:
+                config["s3"] = {"addressing_style": url.addressing}
+
+            def client(proxies: dict[str, str] | None = None) -> Any:
+                return session.client(
+                    "s3",
+                    region_name=url.region or session.region_name or _NO_REGION,
+                    endpoint_url=url.endpoint,
+                    config=configs.Config(**config, proxies=proxies),
+                )
+
+            made = client()
+            check_endpoint(made.meta.endpoint_url, "the AWS settings (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, config)")
+            # a proxy's own loopback address is another machine
+            return client({}) if is_loopback(urlsplit(made.meta.endpoint_url).hostname or "") else made
+        except (errors.BotoCoreError, ValueError) as error:
+            raise ConfigurationError(f"the AWS settings cannot be followed: {error}") from error
+
+    @property
+    def generation(self) -> object:
+        """What `renew` wants to know: which credentials are in use now."""
+        return self._client
+
+    def renew(self, used: object) -> None:
+        """Fetch credentials anew, unless another thread did so since ``used`` was taken from `generation`."""
+        with self._lock:
+            if self._client is used:
+                self._client = self._connect()
+
+    def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
+        """Return the answer to one request in this bucket; raises `S3Error`."""
+        _, _, errors = _boto3()
+        try:
+            answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self._url.bucket, **parameters)
+        except errors.ClientError as error:
+            raise self._answered(operation, error.response) from error
+        except errors.BotoCoreError as error:
+            raise self._unanswered(operation, error) from error
+        return answer
+
+    def read(self, body: Any, size: int) -> bytes:
+        """Return at most ``size`` bytes of an answer's body, none at its end; raises `S3Error` if it broke off."""
+        _, _, errors = _boto3()
+        try:
+            data: bytes = body.read(size)
+        except (errors.BotoCoreError, OSError) as error:
+            raise self._unanswered("get_object", error) from error
+        return data
+
+    def presign(self, key: str, seconds: int) -> str:
+        """Return a URL that lets anyone GET the object for ``seconds``; raises `S3Error`."""
+        _, _, errors = _boto3()
+        try:
+            url: str = self._client.generate_presigned_url(
+                "get_object", Params={"Bucket": self._url.bucket, "Key": key}, ExpiresIn=seconds
+            )
+        except errors.BotoCoreError as error:
+            raise self._unanswered("get_object", error) from error
+        return url
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        self._client.close()
+
+    def _answered(self, operation: str, response: dict[str, Any]) -> S3Error:
+        metadata = response.get("ResponseMetadata", {})
+        retry_after = metadata.get("HTTPHeaders", {}).get("retry-after", "")
+        return answered(
+            operation,
+            self.where,
+            status=int(metadata.get("HTTPStatusCode", 0)),
+            code=str(response.get("Error", {}).get("Code", "")),
+            retry_after=float(retry_after) if retry_after.isdigit() else None,
+        )
+
+    def _unanswered(self, operation: str, error: Exception) -> S3Error:
+        _, _, errors = _boto3()
+        kind = type(error).__name__
+        if isinstance(error, (errors.NoCredentialsError, errors.PartialCredentialsError)):
+            return S3Error(
+                f"there are no credentials for {self.where}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+                "a profile, or a role of this machine",
+                Reason.DENIED,
+            )
+        if isinstance(error, (errors.CredentialRetrievalError, errors.TokenRetrievalError, errors.SSOError)):
+            return S3Error(f"the credentials for {self.where} could not be fetched ({kind})", Reason.EXPIRED)
+        if isinstance(error, (errors.ParamValidationError, errors.ValidationError)):
+            return S3Error(f"{operation} cannot be asked of {self.where}: {error}", Reason.REFUSED)
+        return S3Error(f"{self.where} gave no whole answer to {operation} ({kind})", Reason.UNREACHABLE)
