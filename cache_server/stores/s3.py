@@ -17,9 +17,9 @@ from client.layout import ENTRY_FILE, META, QUARANTINE, TEMPORARY_PREFIX, quaran
 from client.names import Kind
 from client.s3.bucket import Bucket
 from client.s3.errors import Reason, S3Error
-from client.s3.multipart import PART_SIZE, ObjectUpload, PartPool, part_size
 from client.s3.probe import probe
 from client.s3.sdk import ConnectionSettings
+from client.s3.upload import PART_SIZE, ObjectUpload, PartPool, part_size
 from client.s3.url import BucketUrl
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class S3Store:
         with _store_errors():
             probe(self._bucket)
             # the last of the rights; without it abandoned uploads would be paid for unseen
-            next(self._bucket.unfinished(), None)
+            next(self._bucket.multiparts.unfinished(), None)
 
     def close(self) -> None:
         """End threads and connections; uploads must have ended."""
@@ -217,9 +217,9 @@ class S3Store:
         """Abort multipart uploads by the age of their beginning, and remove what a killed probe left."""
         removed = 0
         with _store_errors():
-            for upload in list(self._bucket.unfinished()):
+            for upload in list(self._bucket.multiparts.unfinished()):
                 if upload.begun < before:
-                    self._bucket.abort(upload.name, upload.upload)
+                    self._bucket.multiparts.abort(upload.name, upload.upload)
                     removed += 1
             for item in list(self._bucket.objects(TEMPORARY_PREFIX)):
                 if item.modified < before:

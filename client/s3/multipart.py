@@ -1,138 +1,137 @@
-"""Writing an object while its bytes come in: in one request if they are few, else in parts in the background.
-
-Memory: each upload holds the part that fills up, and all uploads of one `PartPool` together at most one part for each
-of its threads. Whoever writes faster than the store takes waits.
-"""
+"""Multipart uploads: an object in parts, which appears whole when they are completed."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from client.s3.errors import Reason, S3Error
 
 if TYPE_CHECKING:
-    from client.s3.bucket import Bucket, Part
+    from collections.abc import Callable, Iterator
 
-MAX_PARTS = 10_000
-"""S3's own limit."""
+    from client.s3.requests import Requests
 
-PART_SIZE = 8 << 20
-"""Bytes of a part; S3 wants at least 5 MiB of every part but the last, some stores the same size for all."""
-
-
-def part_size(largest: int, *, at_least: int = PART_SIZE) -> int:
-    """Return the size of parts, in whole MiB, at which `MAX_PARTS` hold an object of ``largest`` bytes."""
-    mib = 1 << 20
-    needed = -(-largest // MAX_PARTS)
-    return max(at_least, -(-needed // mib) * mib)
+_CONFLICTS = 3
+_CONFLICT = 409
 
 
-class PartPool:
-    """Threads that send parts, shared by all uploads to a bucket."""
+class Part(NamedTuple):
+    """A part that the store has: its number from 1, its tag, and its checksum if one was sent."""
 
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="neff-cache-part")
-        self._free = threading.BoundedSemaphore(threads)
+    number: int
+    etag: str
+    sha256: str | None = None
 
-    def submit(self, bucket: Bucket, name: str, upload: str, number: int, data: bytearray) -> Future[Part]:
-        """Send a part as soon as a thread is free; waits until then, so that no part waits in memory."""
-        self._free.acquire()
+    def as_listed(self) -> dict[str, Any]:
+        """Return the part as completing the upload wants it."""
+        listed: dict[str, Any] = {"PartNumber": self.number, "ETag": self.etag}
+        if self.sha256 is not None:
+            listed["ChecksumSHA256"] = self.sha256
+        return listed
+
+
+class Unfinished(NamedTuple):
+    """An upload that was neither completed nor aborted: its object, its id, and when it began (epoch seconds)."""
+
+    name: str
+    upload: str
+    begun: float
+
+
+class Multiparts:
+    """The multipart uploads of a bucket. Every method blocks and raises `S3Error`."""
+
+    def __init__(self, requests: Requests, *, size_of: Callable[[str], int | None]) -> None:
+        """``size_of`` tells the size of an object, or None."""
+        self._requests = requests
+        self._size_of = size_of
+
+    def begin(self, name: str) -> str:
+        """Begin an upload of an object and return its id."""
+        checksum = {"ChecksumAlgorithm": "SHA256"} if self._requests.checksums else {}
+        upload: str = self._requests.call("create_multipart_upload", name, **checksum)["UploadId"]
+        return upload
+
+    def put_part(self, name: str, upload: str, number: int, data: bytes | bytearray) -> Part:
+        """Store one part; a part of the same number is replaced, so this may be repeated."""
+        checksum = self._requests.checksum(data)
+        answer = self._requests.call("upload_part", name, UploadId=upload, PartNumber=number, Body=data, **checksum)
+        return Part(number, answer["ETag"], checksum.get("ChecksumSHA256"))
+
+    def complete(self, name: str, upload: str, parts: list[Part], size: int) -> bool:
+        """Make the parts the object, create-only; False if its name is taken. ``size``: of all parts together.
+
+        The upload's id stays in use when this does not return True: `abort` frees it.
+        """
+        conflicts = 0
+
+        def attempt(unsure: bool) -> bool:
+            nonlocal conflicts
+            try:
+                self._requests.once(
+                    "complete_multipart_upload",
+                    name,
+                    UploadId=upload,
+                    IfNoneMatch="*",
+                    MultipartUpload={"Parts": [part.as_listed() for part in parts]},
+                )
+            except S3Error as error:
+                if error.reason is Reason.BUSY and error.status == _CONFLICT:
+                    # Another writer is at the same name. S3 may have ended this upload with its answer, so that another
+                    # try helps only if that writer fails.
+                    conflicts += 1
+                    if self._size_of(name) is not None:
+                        return False
+                    if conflicts == _CONFLICTS:
+                        raise S3Error(str(error), Reason.REFUSED, status=error.status, code=error.code) from error
+                elif error.reason is Reason.EXISTS:
+                    return unsure and self._size_of(name) == size
+                elif error.reason is Reason.ABSENT and unsure and self._size_of(name) == size:
+                    # the try before completed it, and only its answer was lost
+                    return True
+                raise
+            return True
+
+        return self._requests.run(attempt)
+
+    def abort(self, name: str, upload: str) -> None:
+        """Drop an upload and its parts; one that has ended is no error."""
         try:
-            return self._pool.submit(self._put, bucket, name, upload, number, data)
+            self._requests.call("abort_multipart_upload", name, UploadId=upload)
+        except S3Error as error:
+            if error.reason is not Reason.ABSENT:
+                raise
+
+    def copy(self, origin: dict[str, str], size: int, target: str, *, size_of_parts: int) -> None:
+        """Have the store copy ``origin`` (bucket and key) to ``target`` in parts, replacing it."""
+        upload = self.begin(target)
+        try:
+            parts = []
+            for number, start in enumerate(range(0, size, size_of_parts), 1):
+                answer = self._requests.call(
+                    "upload_part_copy",
+                    target,
+                    CopySource=origin,
+                    CopySourceRange=f"bytes={start}-{min(start + size_of_parts, size) - 1}",
+                    UploadId=upload,
+                    PartNumber=number,
+                )["CopyPartResult"]
+                parts.append(Part(number, answer["ETag"], answer.get("ChecksumSHA256")).as_listed())
+            self._requests.call("complete_multipart_upload", target, UploadId=upload, MultipartUpload={"Parts": parts})
         except BaseException:
-            self._free.release()
+            with contextlib.suppress(S3Error):
+                self.abort(target, upload)
             raise
 
-    def _put(self, bucket: Bucket, name: str, upload: str, number: int, data: bytearray) -> Part:
-        try:
-            return bucket.put_part(name, upload, number, data)
-        finally:
-            self._free.release()
-
-    def close(self) -> None:
-        """Wait for the parts that are being sent, then end the threads."""
-        self._pool.shutdown(wait=True)
-
-
-class ObjectUpload:
-    """One object on its way in. Not for several threads at once. Exactly one of `commit` and `abort` ends it."""
-
-    def __init__(self, bucket: Bucket, name: str, *, pool: PartPool, size_of_parts: int) -> None:
-        self.name = name
-        self._bucket = bucket
-        self._pool = pool
-        self._size_of_parts = size_of_parts
-        self._buffer = bytearray()
-        self._size = 0
-        self._upload: str | None = None
-        self._parts: list[Future[Part]] = []
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes; raises `S3Error` if a part could not be stored."""
-        view = memoryview(data)
-        while view:
-            # filled only when more comes: an object of exactly one part is one request
-            if len(self._buffer) == self._size_of_parts:
-                self._send()
-            piece = view[: self._size_of_parts - len(self._buffer)]
-            self._buffer += piece
-            self._size += len(piece)
-            view = view[len(piece) :]
-
-    def _send(self) -> None:
-        if self._upload is None:
-            self._upload = self._bucket.begin(self.name)
-        for part in self._parts:
-            if part.done():
-                part.result()
-        data, self._buffer = self._buffer, bytearray()
-        self._parts.append(self._pool.submit(self._bucket, self.name, self._upload, len(self._parts) + 1, data))
-
-    def commit(self) -> bool:
-        """Make the bytes the object, create-only: False if there was one already. Raises `S3Error`.
-
-        A store may not verify what it receives, so the size of what it has now is asked for.
-        """
-        try:
-            if self._upload is None:
-                created = self._bucket.create(self.name, self._buffer)
-            else:
-                if self._buffer:
-                    self._send()
-                parts = [part.result() for part in self._parts]
-                created = self._bucket.complete(self.name, self._upload, parts, self._size)
-                if created:
-                    self._upload = None
-            if created:
-                self._verify()
-        finally:
-            self.abort()
-        return created
-
-    def _verify(self) -> None:
-        stored = self._bucket.size(self.name)
-        if stored != self._size:
-            # nothing may be left under a name that stands for other bytes
-            if stored is not None:
-                self._bucket.remove(self.name)
-            raise S3Error(
-                f"{self._bucket.where} was given {self._size} bytes and holds {stored or 0}", Reason.UNREACHABLE
-            )
-
-    def abort(self) -> None:
-        """Drop the bytes. What the store does not drop now, because it cannot be reached, is found by a sweep."""
-        self._buffer = bytearray()
-        upload, self._upload = self._upload, None
-        if upload is None:
-            return
-        # a part that arrives after the abort would stay: end them first
-        for part in self._parts:
-            part.cancel()
-        for part in self._parts:
-            with contextlib.suppress(S3Error, CancelledError):
-                part.result()
-        with contextlib.suppress(S3Error):
-            self._bucket.abort(self.name, upload)
+    def unfinished(self) -> Iterator[Unfinished]:
+        """Yield the uploads below the prefix that have not ended."""
+        more: dict[str, Any] = {}
+        while True:
+            page = self._requests.list("list_multipart_uploads", "", **more)
+            for item in page.get("Uploads", ()):
+                name = item["Key"].removeprefix(self._requests.root)
+                yield Unfinished(name, item["UploadId"], item["Initiated"].timestamp())
+            if not page.get("IsTruncated"):
+                return
+            more = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}

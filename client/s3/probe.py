@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from typing import TYPE_CHECKING
 
@@ -31,14 +32,14 @@ def probe(bucket: Bucket) -> None:
             status=error.status,
             code=error.code,
         ) from error
-    bucket.checksums = True
+    bucket.requests.checksums = True
     try:
         _try_writes(bucket)
     except S3Error as error:
         if error.reason is not Reason.REFUSED or not error.status:
             raise
         # checksums are a help that a store may refuse; create-only writes are none
-        bucket.checksums = False
+        bucket.requests.checksums = False
         try:
             _try_writes(bucket)
         except S3Error as again:
@@ -50,19 +51,31 @@ def probe(bucket: Bucket) -> None:
 def _try_writes(bucket: Bucket) -> None:
     name = TEMPORARY_PREFIX + secrets.token_hex(16)
     try:
-        if not bucket.create(name, _FIRST):
-            raise _not_create_only(bucket, "refused to create an object that was not there")
-        if bucket.create(name, _SECOND) or bucket.read(name) != _FIRST:
-            raise _not_create_only(bucket, "ignored If-None-Match and replaced an object")
-        upload = bucket.begin(name)
-        try:
-            part = bucket.put_part(name, upload, 1, _SECOND)
-            if bucket.complete(name, upload, [part], len(_SECOND)):
-                raise _not_create_only(bucket, "ignored If-None-Match when a multipart upload was completed")
-        finally:
-            bucket.abort(name, upload)
+        _try_object(bucket, name)
+        _try_multipart(bucket, name)
+    except BaseException:
+        # what went wrong first is what is told; a sweep finds what cannot be removed now
+        with contextlib.suppress(S3Error):
+            bucket.remove(name)
+        raise
+    bucket.remove(name)
+
+
+def _try_object(bucket: Bucket, name: str) -> None:
+    if not bucket.create(name, _FIRST):
+        raise _not_create_only(bucket, "refused to create an object that was not there")
+    if bucket.create(name, _SECOND) or bucket.read(name) != _FIRST:
+        raise _not_create_only(bucket, "ignored If-None-Match and replaced an object")
+
+
+def _try_multipart(bucket: Bucket, name: str) -> None:
+    upload = bucket.multiparts.begin(name)
+    try:
+        part = bucket.multiparts.put_part(name, upload, 1, _SECOND)
+        if bucket.multiparts.complete(name, upload, [part], len(_SECOND)):
+            raise _not_create_only(bucket, "ignored If-None-Match when a multipart upload was completed")
     finally:
-        bucket.remove(name)
+        bucket.multiparts.abort(name, upload)
 
 
 def _not_create_only(bucket: Bucket, what: str) -> S3Error:

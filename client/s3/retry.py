@@ -57,5 +57,5 @@ class RetryPolicy:
                 self.sleep(pause)
 
     def _pause(self, tries: int, retry_after: float | None) -> float:
-        bound = min(self.longest, self.first * 2 ** min(tries, 16))
+        bound = min(self.longest, self.first * float(1 << min(tries, 16)))
         return max(bound * self.draw(), min(retry_after or 0.0, self.longest))

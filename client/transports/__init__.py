@@ -47,8 +47,9 @@ def _folder(url: str) -> Path:
             raise ConfigurationError(f"the cache's address {url!r} names a home directory that is not known") from error
     scheme, separator, _ = url.partition("://")
     if not separator:
-        guess = f"http://{url}" if _HOST.fullmatch(url) else f"./{url}"
-        raise ConfigurationError(f"the cache's address {url!r} is not clear: did you mean {guess}? {_EXPECTED}")
+        shown = url.rpartition("@")[2]  # what stands before may be a password
+        guess = f"http://{shown}" if _HOST.fullmatch(shown) else f"./{shown}"
+        raise ConfigurationError(f"the cache's address {shown!r} is not clear: did you mean {guess}? {_EXPECTED}")
     if scheme.lower() != "file":
         raise ConfigurationError(f"the cache's address begins with {scheme}://, which does not work yet: {_EXPECTED}")
     parts = urlsplit(url)

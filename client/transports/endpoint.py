@@ -68,8 +68,8 @@ def parse_origin(url: str) -> tuple[Origin, SplitResult]:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ValueError(f"it is no URL ({error})") from None
+    except ValueError:  # its text may quote a password
+        raise ValueError("it is no URL") from None
     if parts.scheme not in _PORTS:
         raise ValueError("its scheme is neither http nor https")
     if not host or not host.isascii() or not host.isprintable() or " " in host:

@@ -75,23 +75,30 @@ def opened(path: Path) -> Iterator[io.FileIO | None]:
 
 
 def _open(path: Path) -> io.FileIO | None:
-    for last in (False, True):
+    try:
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                os.close(descriptor)
-                return None
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except PermissionError as error:
-            # Not Denied: one writer's wrong file mode is no reason to stop reading everything else.
-            raise Refused(f"no right to read {path}: {error.strerror}", status=0, name="permission") from error
+            return _open_regular(path)
         except OSError as error:
-            if error.errno != errno.ESTALE or last:
+            if error.errno != errno.ESTALE:
                 raise
-        else:
-            return io.FileIO(descriptor, "rb")
-    return None
+            return _open_regular(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError as error:
+        # Not Denied: one writer's wrong file mode is no reason to stop reading everything else.
+        raise Refused(f"no right to read {path}: {error.strerror}", status=0, name="permission") from error
+
+
+def _open_regular(path: Path) -> io.FileIO | None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            return None
+        return io.FileIO(descriptor, "rb")
+    except OSError:
+        os.close(descriptor)
+        raise
 
 
 def read(path: Path, limit: int) -> tuple[bytes, float] | None:
@@ -226,7 +233,7 @@ def _link(temporary: Path, path: Path) -> bool | None:
 
 def _claim(temporary: Path, path: Path) -> bool:
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
     except FileExistsError:
         return False
     temporary.replace(path)

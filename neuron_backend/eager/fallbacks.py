@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 _lock = threading.Lock()
 _ran: Counter[str] = Counter()
@@ -32,4 +37,17 @@ def record_fallback(operator: str, reason: str, *, warn: bool = True) -> None:
         if new:
             _warned.add(operator)
     if new:
-        warnings.warn(f"operator {operator} runs on the CPU, not on neuron: {reason}", UserWarning, stacklevel=2)
+        warnings.warn(f"operator {operator} runs on the CPU, not on neuron: {reason}", UserWarning, stacklevel=_level())
+
+
+def _level() -> int:
+    """Return the ``stacklevel`` at which a warning of our caller's points at the user's own line."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `warnings` does itself
+    level = 1
+    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in {
+        "neuron_backend",
+        "torch",
+    }:
+        frame = frame.f_back
+        level += 1
+    return level

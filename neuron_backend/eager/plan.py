@@ -38,7 +38,7 @@ class Baked:
         values = tuple(number.hex() for number in call.numbers)
         plan = self.plans.get(values)
         if plan is None:
-            plan = self.plans.setdefault(values, _program(call, lift=False))
+            plan = self.plans.setdefault(values, _compiled(call, lift=False))
         return plan.run(call)
 
 
@@ -58,12 +58,7 @@ def make(call: Call) -> Plan:
         return OnHost("its tensors have different element types", warn=True, doubtful=True)
     if _converts_into_out(call):
         return OnHost("its out= tensor has another type than its result", warn=False, doubtful=True)
-    try:
-        return _program(call, lift=bool(call.numbers))
-    except Untraceable as error:
-        return OnHost(str(error), warn=True, doubtful=True)
-    except UnsupportedOperator as error:
-        return OnHost(error.reason if error.operator == operator.name else str(error), warn=True)
+    return _compiled(call, lift=bool(call.numbers))
 
 
 def check_devices(call: Call) -> None:
@@ -103,7 +98,17 @@ def _converts_into_out(call: Call) -> bool:
     )
 
 
-def _program(call: Call, *, lift: bool) -> Plan:
+def _compiled(call: Call, *, lift: bool) -> Plan:
+    """Return the program of ``call``, or the plan to run it on the CPU if there can be none."""
+    try:
+        return _program(call, lift=lift)
+    except Untraceable as error:
+        return OnHost(str(error), warn=True, doubtful=True)
+    except UnsupportedOperator as error:
+        return OnHost(error.reason if error.operator == call.operator.name else str(error), warn=True)
+
+
+def _program(call: Call, *, lift: bool) -> Program | Baked:
     """Make the program for ``call``, its floats inputs of it if ``lift`` says so and its graph allows it."""
     lifted: list[Lifted] = []
     if lift:

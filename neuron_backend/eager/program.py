@@ -46,7 +46,7 @@ class Program:
             new = len(outputs) - len(call.written)
             outputs, stored = outputs[:new], outputs[new:]
             _store([tensors[position] for position in call.written], stored)
-        device = signature.device_of(call)
+        device = signature.device_of(call) if outputs else 0
         fresh = iter(outputs)
         if len(self.returns) == 1:
             return _result(call, self.returns[0], fresh, device)

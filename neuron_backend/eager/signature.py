@@ -167,5 +167,7 @@ class _Walk:
                 self.value(each)
         elif kind is complex:
             self.parts.append((_bits(value.real), _bits(value.imag)))
+        elif kind is torch.Generator:
+            self.parts.append(kind)  # no program draws random numbers; the table must not keep generators alive
         else:
             self.parts.append((kind, value))

@@ -44,11 +44,11 @@ def _along(x: Array, dim: int, index: Array, source: Operand, combine: Combinati
     else:
         updates = x.builder.constant(source, x.dtype, places.shape)
     target = coordinates(places, dim % vector.rank)
-    return _combined(vector, target, updates, combine, list(range(vector.rank)), []).reshape(x.shape)
+    return _combined(vector, target, updates, combine, axes=range(vector.rank), window_axes=()).reshape(x.shape)
 
 
 def _combined(
-    x: Array, target: Array, updates: Array, combine: Combination, axes: Sequence[int], window_axes: Sequence[int]
+    x: Array, target: Array, updates: Array, combine: Combination, *, axes: Sequence[int], window_axes: Sequence[int]
 ) -> Array:
     """Scatter; 16-bit floats that accumulate do so in float32."""
     dtype = x.dtype if combine is replace else accumulator(x.dtype)
@@ -136,7 +136,8 @@ def _index_put(call: Call, x: Array, indices: Sequence[Array | None], values: Ar
     shape = (*others[:position], *advanced.shape, *others[position:])
     updates = values.to(x.dtype).broadcast(shape)
     window_axes = [*range(position), *range(position + batch, len(shape))]
-    return _combined(x, advanced.columns, updates, _add if accumulate else replace, advanced.axes, window_axes)
+    combine = _add if accumulate else replace
+    return _combined(x, advanced.columns, updates, combine, axes=advanced.axes, window_axes=window_axes)
 
 
 def _masked_put(x: Array, indices: Sequence[Array | None], values: Array, *, accumulate: bool) -> Array:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from tests.fakes.neuronx_cc import VERSION
 from tests.fakes.programs import install_neuronx_cc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = (ROOT / "tests" / "e2e" / "probe.py").read_text()
@@ -23,19 +24,22 @@ PROBE = (ROOT / "tests" / "e2e" / "probe.py").read_text()
 pytestmark = pytest.mark.timeout(300)
 
 
-def keys(folder: Path, *, lines: int = 0, **environment: str) -> list[str]:
-    """Run the probe out of ``folder``, shifted down by ``lines``, and return the keys it found."""
+def run_probe(
+    folder: Path, environment: Mapping[str, str], *, lines: int = 0, variants: Sequence[Mapping[str, str]] = ({},)
+) -> list[list[str]]:
+    """Run the probe out of ``folder``, shifted down by ``lines``, and return the keys under each of ``variants``."""
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / f"model_{lines}.py"
     script.write_text("# a line more\n" * lines + PROBE)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NEURON_", "XLA_", "NKI_"))}
+    own = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder), "PROBE_VARIANTS": json.dumps(variants)}
     done = subprocess.run(
         [sys.executable, str(script)],
         cwd=folder,
-        env={**kept, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder), **environment},
+        env={**kept, **own, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -60,66 +64,59 @@ def of_rank(rank: int) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module")
-def first(tmp_path_factory) -> list[str]:
-    return keys(tmp_path_factory.mktemp("first"), PYTHONHASHSEED="0")
-
-
-def test_ranks_hosts_folders_and_edits_elsewhere_share_every_key(first, tmp_path):
-    assert len(first) == len(set(first)) == 6
-    others = [
-        keys(tmp_path / "a", PYTHONHASHSEED="1", **of_rank(0)),
-        keys(tmp_path / "b" / "c", PYTHONHASHSEED="12345", **of_rank(1)),
-        keys(tmp_path / "d", lines=38, PYTHONHASHSEED="5", **of_rank(2)),
-        keys(tmp_path / "e", PROBE_SEED="7", PYTHONHASHSEED="random", **of_rank(3)),
-        keys(tmp_path / "f", lines=1, PROBE_SEED="8", PYTHONOPTIMIZE="1", LANG="C"),
+def test_ranks_hosts_folders_and_edits_elsewhere_share_every_key(tmp_path):
+    settings = [
+        ("first", 0, {"PYTHONHASHSEED": "0"}),
+        ("a", 0, {"PYTHONHASHSEED": "1", **of_rank(0)}),
+        ("b/c", 0, {"PYTHONHASHSEED": "12345", **of_rank(1)}),
+        ("d", 38, {"PYTHONHASHSEED": "5", **of_rank(2)}),
+        ("e", 0, {"PYTHONHASHSEED": "random", "PROBE_SEED": "7", **of_rank(3)}),
+        ("f", 1, {"PROBE_SEED": "8", "PYTHONOPTIMIZE": "1", "LANG": "C"}),
     ]
-    for other in others:
-        assert other == first
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda one: run_probe(tmp_path / one[0], one[2], lines=one[1]), settings))
+    assert len(found[0][0]) == len(set(found[0][0])) == 6
+    for other in found[1:]:
+        assert other == found[0]
 
 
-@pytest.mark.parametrize(
-    ("change", "unchanged"),
-    [
-        ({"PROBE_DTYPE": "float64"}, 0),
-        ({"PROBE_WIDTH": "24"}, 0),
-        ({"PROBE_CONSTANT": "0.25"}, 3),  # tanh, cumsum and tan hold no constant
-        ({"XLA_FLAGS": "--xla_cpu_enable_fast_min_max=true"}, 0),
-        ({"NEURON_BACKEND_CPU_THREADS": "2"}, 0),
-    ],
-    ids=["dtype", "shape", "constant", "flag", "threads"],
-)
-def test_other_code_never_shares_a_key(first, tmp_path, change: Mapping[str, str], unchanged):
-    other = keys(tmp_path, **change)
-    assert len(other) == len(first)
-    assert len(set(other) & set(first)) == unchanged
+def test_other_code_never_shares_a_key(tmp_path):
+    changes = {
+        "dtype": {"PROBE_DTYPE": "float64"},
+        "shape": {"PROBE_WIDTH": "24"},
+        "constant": {"PROBE_CONSTANT": "0.25"},
+        "flag": {"XLA_FLAGS": "--xla_cpu_enable_fast_min_max=true"},
+        "threads": {"NEURON_BACKEND_CPU_THREADS": "2"},
+    }
+    first, *others = run_probe(tmp_path, {}, variants=[{}, *changes.values()])
+    assert {name: len(set(other) & set(first)) for name, other in zip(changes, others, strict=True)} == {
+        "dtype": 0,
+        "shape": 0,
+        "constant": 3,  # tanh, cumsum and tan hold no constant
+        "flag": 0,
+        "threads": 0,
+    }
 
 
-@pytest.fixture
-def neuronx_cc(tmp_path) -> dict[str, str]:
-    """Environment of a host with the (test's own) vendor compiler."""
-    compiler = install_neuronx_cc(tmp_path / "bin")
-    return {
-        "PATH": f"{compiler.directory}:{os.environ['PATH']}",
+def test_compiler_target_cores_and_flags_each_make_another_key(tmp_path):
+    program = install_neuronx_cc(tmp_path / "bin").program
+    newer = install_neuronx_cc(tmp_path / "newer").program
+    newer.write_text(newer.read_text().replace(VERSION, "2.28.1.0+0badcafe"))
+    host = {
+        "NEURON_CACHE_COMPILER": str(program),
         "NEURON_BACKEND_COMPILER": "neuronx-cc",
         "NEURON_PLATFORM_TARGET_OVERRIDE": "trn2",
     }
-
-
-def test_compiler_target_cores_and_flags_each_make_another_key(neuronx_cc, tmp_path):
-    base = keys(tmp_path / "base", **neuronx_cc)
-    changes = {
-        "target": {"NEURON_PLATFORM_TARGET_OVERRIDE": "trn1"},
-        "cores": {"NEURON_LOGICAL_NC_CONFIG": "1"},
-        "flags": {"NEURON_CC_FLAGS": "--model-type transformer"},
-        "order": {"NEURON_CC_FLAGS": "--auto-cast=none --model-type transformer"},
-        "order2": {"NEURON_CC_FLAGS": "--model-type transformer --auto-cast=none"},
-    }
-    found = {name: keys(tmp_path / name, **{**neuronx_cc, **change}) for name, change in changes.items()}
-    newer = install_neuronx_cc(tmp_path / "newer")
-    newer.program.write_text(newer.program.read_text().replace(VERSION, "2.28.1.0+0badcafe"))
-    found["version"] = keys(tmp_path / "version", **{**neuronx_cc, "NEURON_CACHE_COMPILER": str(newer.program)})
-    all_keys = [key for group in (base, *found.values()) for key in group]
-    assert len(set(all_keys)) == len(all_keys)
-    logging = {"NEURON_CC_FLAGS": "--verbose 35 --logfile=x.txt --cache_dir=/c"}
-    assert keys(tmp_path / "log", **{**neuronx_cc, **logging}) == base
+    words = {"NEURON_CC_FLAGS": "--verbose 35 --logfile=x.txt --cache_dir=/c"}
+    changes = [
+        {"NEURON_PLATFORM_TARGET_OVERRIDE": "trn1"},
+        {"NEURON_LOGICAL_NC_CONFIG": "1"},
+        {"NEURON_CC_FLAGS": "--model-type transformer"},
+        {"NEURON_CC_FLAGS": "--auto-cast=none --model-type transformer"},
+        {"NEURON_CC_FLAGS": "--model-type transformer --auto-cast=none"},
+        {"NEURON_CACHE_COMPILER": str(newer)},
+    ]
+    base, same, *others = run_probe(tmp_path, host, variants=[{}, words, *changes])
+    assert same == base
+    every = [key for group in (base, *others) for key in group]
+    assert len(set(every)) == len(every)

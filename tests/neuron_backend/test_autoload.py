@@ -117,7 +117,9 @@ def test_without_a_built_library_torch_is_whole_and_the_command_is_named(
     ran = run("import torch" + STATE)
     assert ran.out == ["False False", "no device"]
     assert ran.err == ""
-    ran = run("import torch\nimport neuron_backend\nimport neuron_backend\nfrom neuron_backend.device import build" + STATE)
+    ran = run(
+        "import torch\nimport neuron_backend\nimport neuron_backend\nfrom neuron_backend.device import build" + STATE
+    )
     assert ran.out[-1] == "no device"
     (warning,) = ran.warnings
     assert "RuntimeWarning: neff-cache: there is no device neuron, its library is not built for torch 2" in warning
@@ -231,7 +233,9 @@ def test_with_autoload_off_importing_the_package_registers_the_device(run: Calla
 
 
 def test_the_package_itself_is_light(run: Callable[..., Ran]) -> None:
-    ran = run("import sys, neuron_backend\nprint([name for name in ('torch', 'jaxlib', 'numpy') if name in sys.modules])")
+    ran = run(
+        "import sys, neuron_backend\nprint([name for name in ('torch', 'jaxlib', 'numpy') if name in sys.modules])"
+    )
     assert ran.out == ["[]"]
     ran = run("import neuron_backend\ntry: neuron_backend.nothing\nexcept AttributeError as error: print(error)")
     assert ran.out == ["module 'neuron_backend' has no attribute 'nothing'"]

@@ -443,11 +443,14 @@ def test_a_description_nobody_can_use_is_a_miss_and_is_replaced(
     assert works(transport)
 
 
-def test_something_else_in_place_of_an_output_is_damage_and_no_hang(transport: DirectoryTransport, root: Path) -> None:
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_something_else_in_place_of_an_output_is_damage_and_no_hang(
+    transport: DirectoryTransport, root: Path, make: Callable[[Path], None]
+) -> None:
     entry = publish(transport)
     neff = folder_of(root) / entry.outputs[0].sha256
     neff.unlink()
-    os.mkfifo(neff)
+    make(neff)
     with pytest.raises(Damaged):
         transport.fetch(KIND, KEY)
 

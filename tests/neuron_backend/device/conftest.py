@@ -3,23 +3,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import torch  # noqa: F401 - importing it registers the device
 
 from neuron_backend import _autoload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 LIMIT_SECONDS = 60
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _device() -> None:
-    import torch  # noqa: F401 - importing it registers the device
-
     assert _autoload.state.registered, _autoload.state.reason
 
 

@@ -107,23 +107,3 @@ assert p.grad.device.index == 1
 print("done")
 """
     assert run_python(script, NEURON_BACKEND_DEVICES="3") == "done\n"
-
-
-def test_threads_compute_at_the_same_time(run_python: Callable[..., str]) -> None:
-    script = """
-import threading, torch
-errors = []
-def work(number):
-    try:
-        for size in range(1, 6):
-            x = torch.full((size,), float(number))
-            got = (x.to("neuron") * 0.5 + number).cpu()
-            assert torch.equal(got, x * 0.5 + number), got
-    except BaseException as error:
-        errors.append(error)
-threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-[thread.start() for thread in threads]; [thread.join() for thread in threads]
-assert not errors, errors
-print("done")
-"""
-    assert run_python(script) == "done\n"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import neuron_backend
-from neuron_backend import _autoload
+from neuron_backend import _autoload, programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +31,5 @@ def _fresh_account() -> None:
 @pytest.fixture
 def programs_made() -> Callable[[], int]:
     """Return a function that says how many programs were loaded since the test began."""
-    from neuron_backend import programs
-
     before = programs.current().report()["loaded"]
     return lambda: int(programs.current().report()["loaded"]) - before

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -27,8 +29,9 @@ def test_results_whose_shape_depends_on_values() -> None:
 
 def test_an_operator_is_warned_of_once_and_counted_each_time() -> None:
     x = torch.arange(6.0).to("neuron")
-    with pytest.warns(UserWarning, match=r"aten\.nonzero\.default runs on the CPU, not on neuron: the shape"):
+    with pytest.warns(UserWarning, match=r"aten\.nonzero\.default runs on the CPU, not on neuron: the shape") as caught:
         x.nonzero()
+    assert caught[0].filename == __file__, "the warning points at the user's line"
     x.nonzero()
     assert neuron_backend.get_fallback_ops() == {"aten.nonzero.default": 2}
     neuron_backend.clear_fallback_ops()
@@ -51,7 +54,7 @@ def test_random_numbers_are_listed_without_a_warning() -> None:
         lambda d: torch.randperm(5, device=d),
         lambda d: torch.bernoulli(torch.full((4,), 0.5, device=d)),
         lambda d: torch.nn.functional.dropout(torch.ones(8, device=d)),
-        lambda d: torch.native_dropout(torch.ones(8, device=d), 0.5, True)[0],
+        lambda d: torch.native_dropout(torch.ones(8, device=d), 0.5, train=True)[0],
         lambda d: torch.multinomial(torch.ones(4, device=d), 2),
     ],
 )
@@ -67,7 +70,7 @@ def test_a_seed_gives_the_numbers_of_the_cpu(draw: object) -> None:
 
 def test_a_draw_on_neuron_leaves_the_cpu_generator_alone() -> None:
     before = torch.get_rng_state()
-    torch.native_dropout(torch.ones(8, device="neuron"), 0.5, True)
+    torch.native_dropout(torch.ones(8, device="neuron"), 0.5, train=True)
     torch.randn(3, device="neuron")
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -142,6 +145,23 @@ def test_printing_a_tensor_compiles_nothing(programs_made: object) -> None:
     assert text.endswith("device='neuron:0')")
     assert programs_made() == before
     assert neuron_backend.get_fallback_ops() == {}
+
+
+@pytest.mark.filterwarnings("ignore:operator .* runs on the CPU")
+def test_scalars_compiled_in_can_still_end_on_the_cpu() -> None:
+    x = torch.complex(torch.ones(2), torch.ones(2)).to("neuron")
+    for value in (0.5, 0.25):
+        assert torch.equal((x * value).cpu(), x.cpu() * value)
+    assert set(neuron_backend.get_fallback_ops()) == {"aten.mul.out"}
+
+
+def test_the_table_keeps_no_generator_alive() -> None:
+    generator = torch.Generator("neuron")
+    seen = weakref.ref(generator)
+    torch.randn(3, device="neuron", generator=generator)
+    del generator
+    gc.collect()
+    assert seen() is None
 
 
 def test_forgetting_plans_changes_nothing_but_time() -> None:

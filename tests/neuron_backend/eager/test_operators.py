@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +25,7 @@ def on_neuron(value: Any) -> Any:
 
 
 def assert_same(got: Any, expected: Any, *, tolerance: float | None = None) -> None:
-    """Compare all tensors of two nested results; those of ``got`` must be on neuron. By default as close as torch asks."""
+    """Compare all tensors of two nested results; those of ``got`` must be on neuron."""
     left, right = tree_flatten(got)[0], tree_flatten(expected)[0]
     assert len(left) == len(right)
     for one, other in zip(left, right, strict=True):
@@ -51,7 +52,12 @@ CASES: dict[str, Callable[[torch.Tensor], Any]] = {
     "reductions": lambda x: (x.sum(), x.mean(1), x.amax(0, keepdim=True), x.var(), x.prod(1), x.norm()),
     "all and any": lambda x: ((x >= 0).all(), (x > 20).any()),
     "extremes with positions": lambda x: (x.max(1), x.argmin(), x.topk(2), x.sort(descending=True)),
-    "matrix products": lambda x: (x @ x.t(), x.mv(x[0]), torch.einsum("ij,kj->ik", x, x), torch.bmm(x[None], x.t()[None])),
+    "matrix products": lambda x: (
+        x @ x.t(),
+        x.mv(x[0]),
+        torch.einsum("ij,kj->ik", x, x),
+        torch.bmm(x[None], x.t()[None]),
+    ),
     "joining": lambda x: (torch.cat([x, x]), torch.stack([x, x], 1), x.repeat(2, 1)),
     "splitting": lambda x: (*x.split(2, 1), *x.chunk(3), *x.unbind()),
     "indexing": lambda x: (x[[0, 2]], x[:, [1, 1]], x.gather(1, torch.zeros(3, 1, dtype=torch.int64, device=x.device))),
@@ -131,7 +137,10 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "GRU": (lambda: nn.GRU(4, 5), (3, 2, 4)),
     "RNN": (lambda: nn.RNN(4, 5), (3, 2, 4)),
     "attention": (lambda: nn.Sequential(nn.Linear(4, 4), Attention()), (2, 3, 4)),
-    "multi-head attention layer": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), (2, 3, 8)),
+    "multi-head attention layer": (
+        lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
+        (2, 3, 8),
+    ),
 }
 
 
@@ -211,3 +220,12 @@ def test_complex_numbers_run_on_the_cpu_lazy_conjugation_included() -> None:
 def test_the_results_of_an_operator_are_on_the_device_of_its_tensors() -> None:
     assert str((matrix().to("neuron:0") + 1).device) == "neuron:0"
     assert str(torch.arange(3, device="neuron").device) == "neuron:0"
+
+
+def test_threads_compute_at_the_same_time() -> None:
+    def work(number: int) -> bool:
+        host = [torch.full((size, 3), float(number)) for size in range(1, 6)]
+        return all(torch.equal((x.to("neuron") * 0.5 + number).cpu(), x * 0.5 + number) for x in host)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4), timeout=60))

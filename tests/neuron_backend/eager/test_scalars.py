@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from neuron_backend.eager import operators, scalars, signature
+from neuron_backend.lowering import trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +78,7 @@ def test_how_a_written_tensor_lies_to_the_others_is_in_the_key() -> None:
 
 def test_an_argument_given_by_name_is_not_the_one_before_it() -> None:
     x = torch.ones(4, 4, device="neuron")
-    assert key(aten.sum.dim_IntList, x, [0], True) != key(aten.sum.dim_IntList, x, [0], dtype=torch.float32)
+    assert key(aten.sum.dim_IntList, x, [0], keepdim=True) != key(aten.sum.dim_IntList, x, [0], dtype=torch.float32)
     assert key(aten.cat.default, [x, x], 0) != key(aten.cat.default, [x], 0)
 
 
@@ -118,8 +119,6 @@ def test_scalars_that_choose_what_is_computed_are_compiled_in() -> None:
 
 def test_graphs_that_differ_in_more_than_sentinels_are_not_lifted() -> None:
     def graph(function: Callable[[torch.Tensor], torch.Tensor]) -> torch.fx.GraphModule:
-        from neuron_backend.lowering import trace
-
         return trace(lambda x: [function(x)], [torch.ones(2)])
 
     (one,), (other,) = scalars.sentinels(1, 0), scalars.sentinels(1, 1)

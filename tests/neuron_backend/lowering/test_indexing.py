@@ -44,7 +44,7 @@ READ: dict[str, Function] = {
     "mask, number": lambda x, _i, _g: torch.ops.aten.index_put(x, [x > 9], torch.tensor(1, dtype=x.dtype)),
     "mask, rows": lambda x, _i, _g: torch.ops.aten.index_put(x, [x[:, 0, 0] > 9], x[0]),
     "mask, later dims": lambda x, _i, _g: torch.ops.aten.index_put(x, [None, x[0] > 5], x[:, :1, 0]),
-    "mask, add": lambda x, _i, _g: torch.ops.aten.index_put(x, [x > 9], x[0, 0, 1:2], True),
+    "mask, add": lambda x, _i, _g: torch.ops.aten.index_put(x, [x > 9], x[0, 0, 1:2], accumulate=True),
     "mask of old": lambda x, i, _g: torch.ops.aten.index_put(x, [(i[:3] > 0).byte()], x[:1] + 1),
     "masked_scatter": lambda x, _i, _g: x.masked_scatter(x > 9, x.flip(0)),
     "one_hot": lambda _x, i, _g: torch.nn.functional.one_hot(i, 5),

@@ -94,6 +94,31 @@ def test_a_lifted_exponent_or_factor_takes_no_shortcut_for_the_value_of_its_sent
     same(run_xla(module, [x, y, torch.tensor(1.5)]), [x**1.5, x + 1.5 * y, x.clamp(1.5)])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_every_operator_of_an_optimizer_takes_its_scalar_lifted(run_xla: Any, same: Any, dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor, number: float) -> list[torch.Tensor]:
+        return [
+            x + number,
+            torch.add(x, y, alpha=number),
+            x - number,
+            torch.sub(x, y, alpha=number),
+            x * number,
+            x / number,
+            torch.addcmul(x, y, y, value=number),
+            torch.addcdiv(x, y, y + 3, value=number),
+            *torch._foreach_add([x, y], [y, x], alpha=number),
+            *torch._foreach_addcdiv([x], [y], [y + 3], number),
+        ]
+
+    sentinel, value = 1.0173028564453125, 0.001
+    x, y = torch.linspace(-2, 2, 9).to(dtype), torch.linspace(1, 2, 9).to(dtype)
+    graph = trace(lambda x, y: function(x, y, sentinel), [x, y])
+    trim(graph)
+    compute = torch.float64 if dtype == torch.float64 else torch.float32
+    results = run_xla(lower(graph, [Lifted(sentinel, compute)]), [x, y, torch.tensor(value, dtype=compute)])
+    same(results, [result.to(dtype) for result in function(x.double(), y.double(), value)])
+
+
 def test_modules_that_differ_in_a_lifted_scalar_alone_are_the_same_module() -> None:
     first, second = (lower(_scaled(number, torch.float32), [Lifted(number, torch.float32)]) for number in (0.37, 0.59))
     assert first.code == second.code

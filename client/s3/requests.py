@@ -1,0 +1,66 @@
+"""Requests to one bucket for names below one prefix, tried again where that helps."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from client.s3.sdk import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from client.s3.retry import RetryPolicy
+    from client.s3.sdk import ConnectionSettings
+    from client.s3.url import BucketUrl
+
+_Answer = TypeVar("_Answer")
+
+
+class Requests:
+    """What `client.s3.bucket` and `client.s3.multipart` ask the store through. Raises `S3Error` throughout.
+
+    ``checksums``: send the SHA-256 of what is written along, for the store to verify. Off until `client.s3.probe` has
+    seen that the store takes them. Without them nothing is lost but an early warning: an output is named by its digest,
+    and whoever reads it hashes it again.
+    """
+
+    def __init__(self, url: BucketUrl, settings: ConnectionSettings, policy: RetryPolicy) -> None:
+        """Raise `client.errors.ConfigurationError` if boto3 is missing or the AWS settings cannot be followed."""
+        self.connection = Connection(url, settings)
+        self.checksums = False
+        self.root = f"{url.prefix}/" if url.prefix else ""
+        self._policy = policy
+
+    @property
+    def where(self) -> str:
+        """The bucket and its endpoint, in words for a message."""
+        return self.connection.where
+
+    def run(self, attempt: Callable[[bool], _Answer]) -> _Answer:
+        """Call ``attempt`` until it succeeds, fails for good, or time is up; see `RetryPolicy.run`."""
+        used = self.connection.generation
+
+        def renew() -> None:
+            self.connection.renew(used)
+
+        return self._policy.run(attempt, renew=renew)
+
+    def once(self, operation: str, name: str, **parameters: Any) -> dict[str, Any]:
+        """Ask about the object ``name`` once."""
+        return self.connection.call(operation, Key=self.root + name, **parameters)
+
+    def call(self, operation: str, name: str, **parameters: Any) -> dict[str, Any]:
+        """Ask about the object ``name``, again if that helps."""
+        return self.run(lambda _: self.once(operation, name, **parameters))
+
+    def list(self, operation: str, prefix: str, **parameters: Any) -> dict[str, Any]:
+        """Ask for one page of what begins with ``prefix``."""
+        return self.run(lambda _: self.connection.call(operation, Prefix=self.root + prefix, **parameters))
+
+    def checksum(self, data: bytes | bytearray) -> dict[str, str]:
+        """Return the parameter that carries the checksum of ``data``, if checksums are on."""
+        if not self.checksums:
+            return {}
+        return {"ChecksumSHA256": base64.b64encode(hashlib.sha256(data).digest()).decode()}
