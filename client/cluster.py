@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from client.names import Kind
     from client.settings import Settings
+    from client.transports.base import Withdrawn
     from client.warnings import Notices
     from client.wire import Entry, Holder
 
@@ -60,7 +61,7 @@ class Cluster:
         """Where the shared cache is, as shown to people."""
         return self._remote.transport.address
 
-    def revoked(self) -> frozenset[tuple[Kind, str]]:
+    def revoked(self) -> frozenset[Withdrawn]:
         """Return (kind, key) of entries withdrawn as poisoned; nothing if that cannot be found out."""
         return self._remote.revoked()
 

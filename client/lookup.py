@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from client.names import Kind
     from client.node.lock import LeftFailure
     from client.parts import Parts
-    from client.wire import Holder
+    from client.transports.base import Withdrawn
+    from client.wire import Entry, Holder
 
 
 class Lookup:
@@ -143,10 +144,14 @@ class Lookup:
         cluster, node, memory = parts.cluster, parts.node, parts.memory
 
         def drop() -> None:
-            for kind, key in cluster.revoked():
-                memory.remove(kind, key)
-                if node is not None:
-                    node.remove(kind, key)
+            for withdrawn in cluster.revoked():
+                where = withdrawn.kind, withdrawn.key
+                held = memory.get(*where)
+                if held is not None and _is(held.entry, withdrawn):
+                    memory.remove(*where)
+                stored = None if node is None else node.get(*where)
+                if node is not None and stored is not None and _is(stored.entry, withdrawn):
+                    node.remove(*where)
 
         threading.Thread(target=drop, name="neff-cache revocations", daemon=True).start()
 
@@ -193,3 +198,9 @@ _SAVING: frozenset[Source] = frozenset({"disk", "remote"})
 def _shared(left: LeftFailure) -> CompileError:
     """Return the failure that another process of this node left beside its lock, as our own."""
     return CompileError(left.failure, origin=f"{left.host}, {left.age:.0f} s ago")
+
+
+def _is(entry: Entry, withdrawn: Withdrawn) -> bool:
+    """Return whether ``entry`` is the withdrawn one, and not a good one published under its key since."""
+    main = entry.output()
+    return main is not None and main.sha256 == withdrawn.sha256

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from client.names import Kind
-    from client.transports.base import Fetched, Published, Transport, Verdict
+    from client.transports.base import Fetched, Published, Transport, Verdict, Withdrawn
     from client.warnings import Notices
     from client.wire import Entry, Failure, Granted, Holder, LeaseAnswer
 
@@ -123,7 +123,7 @@ class Remote:
         """Give a lease back, if that can be done."""
         self._ask("write", kind, key, lambda: self.transport.release(kind, key, lease, failure))
 
-    def revoked(self) -> frozenset[tuple[Kind, str]]:
+    def revoked(self) -> frozenset[Withdrawn]:
         """Return (kind, key) of entries withdrawn as poisoned. Asked in the background, so past the breakers."""
         try:
             return self.transport.revoked()

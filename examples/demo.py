@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).resolve().parent
+EXAMPLES = ("train_digits", "train_gpt")
 RANKS = 2
 STEPS = 50
 LIMIT_SECONDS = 600
@@ -117,19 +118,18 @@ def table(jobs: list[Job]) -> Table:
 
 def main() -> None:
     """Run the demonstration; exit status 1 if the second job compiled anything or computed anything else."""
-    with tempfile.TemporaryDirectory(prefix="neff-cache-demo-") as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(prefix="neff-cache-demo-") as temporary:
+        folder = Path(temporary)
         environment = {
             "NEFF_CACHE_ACCESS_LOG": "false",
             **{key: value for key, value in os.environ.items() if not key.startswith("NEURON_CACHE_")},
             "XDG_CONFIG_HOME": str(folder / "config"),
         }
-        jobs = []
+        jobs: list[Job] = []
         with cache_server(folder, environment) as address:
             environment["NEURON_CACHE_URL"] = address
             for job, node in (("cold", "node-a"), ("second", "node-b")):
-                for example in ("train_digits", "train_gpt"):
-                    jobs.append(run_job(f"{job} {example}", example, node, folder, environment))
+                jobs += [run_job(f"{job} {name}", name, node, folder, environment) for name in EXAMPLES]
         Console(width=max(120, Console().width)).print(table(jobs))
         for cold, second in zip(jobs[:2], jobs[2:], strict=True):
             if second.summary["compiles"] or second.losses != cold.losses:

@@ -5,12 +5,13 @@ Every operator is compiled once for its shapes and dtypes, and comes out of the 
 
 from __future__ import annotations
 
-import neuron_backend  # noqa: F401 - first: says what is missing where the device is not there
 import torch
 from common import arguments, finish, show
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
+
+import neuron_backend  # noqa: F401 - first: says what is missing where the device is not there
 
 BATCH = 128
 

@@ -5,12 +5,14 @@ The forward and the backward graph are one program each; the optimizer runs eage
 
 from __future__ import annotations
 
-import neuron_backend  # noqa: F401 - first: says what is missing where the device is not there
+from pydoc_data.topics import topics
+
 import torch
 from common import arguments, finish, show
-from pydoc_data.topics import topics
 from torch import nn
 from torch.nn import functional
+
+import neuron_backend  # noqa: F401 - first: says what is missing where the device is not there
 
 LAYERS, WIDTH, HEADS = 2, 64, 4
 BATCH, CONTEXT = 8, 64

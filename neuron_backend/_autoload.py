@@ -66,10 +66,10 @@ def _forget() -> None:
 
 def vendor_package() -> str | None:
     """Return the name of an installed distribution, other than ours, that declares itself the owner of ``neuron``."""
-    for entry in importlib.metadata.entry_points(group="torch.backends"):
-        if entry.name == "torch_neuronx":
-            return _distribution(entry) or "torch-neuronx"
-    for entry in importlib.metadata.entry_points(group="torch_dynamo_backends", name="neuron"):
+    installed = importlib.metadata.entry_points()
+    for entry in installed.select(group="torch.backends", name="torch_neuronx"):
+        return _distribution(entry) or "torch-neuronx"
+    for entry in installed.select(group="torch_dynamo_backends", name="neuron"):
         owner = _distribution(entry)
         if owner is not None and owner != DISTRIBUTION:
             return owner
@@ -77,16 +77,13 @@ def vendor_package() -> str | None:
 
 
 def shadowing_client() -> str | None:
-    """Return the file that ``import client`` finds instead of our own package, or None."""
+    """Return the file, or the folder, that ``import client`` finds instead of our own package; None if it finds ours."""
     try:
         spec = importlib.util.find_spec("client")
-    except (ImportError, ValueError):
-        spec = None
-    ours = _PACKAGES / "client" / "__init__.py"
-    if spec is not None and spec.origin is not None and Path(spec.origin).resolve() == ours:
+    except ValueError:  # a module of that name was put into sys.modules without a spec
+        return "a module that was made at run time"
+    if spec is None or (spec.origin and Path(spec.origin).resolve() == _PACKAGES / "client" / "__init__.py"):
         return None
-    if spec is None:
-        return "nothing" if not ours.is_file() else None
     return spec.origin or next(iter(spec.submodule_search_locations or ()), "a module without a file")
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from client.cache import Cache
 from client.key import Ir, KeyDocument
-from client.names import Kind
 from neuron_backend.compilers import get_compiler
 from neuron_backend.runtimes import get_runtime
 
 if TYPE_CHECKING:
+    from client.names import Kind
     from neuron_backend.compilers.base import Compiler, Configuration
     from neuron_backend.module import Module
     from neuron_backend.runtimes.base import Executable, Runtime

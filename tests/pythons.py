@@ -1,7 +1,7 @@
 """Run the tests that need no torch on every other supported Python found here.
 
-Looks for ``python3.12`` and ``python3.13`` on PATH and among pyenv's versions. Each gets an environment of its own below
-``.venv``; one that is not found is one visible line.
+Looks for ``python3.12`` and ``python3.13`` on PATH and among pyenv's versions. Each gets an environment of its own
+below ``.venv``; one that is not found is one visible line.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""The command ``neff-cache``. Other packages of this distribution add their commands through entry points, so that the
-client imports neither the server nor the backend."""
+"""The command ``neff-cache``.
+
+Other packages of this distribution add their commands through entry points, so that the client imports neither of them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def _show_version(value: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[  # noqa: ARG001 - its callback answers
+    version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from client.errors import TransportError
 
@@ -22,6 +22,17 @@ class Fetched:
 
     entry: Entry
     neff: bytes
+
+
+class Withdrawn(NamedTuple):
+    """An entry that was withdrawn as poisoned: its key, and the digest of its main output.
+
+    A good entry may have been published under the key since; it has another digest.
+    """
+
+    kind: Kind
+    key: str
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +99,8 @@ class Transport(Protocol):
     def suspect(self, kind: Kind, key: str, sha256: str) -> Verdict:
         """Have a damaged output verified where it is stored, and set aside if it is damaged."""
 
-    def revoked(self) -> frozenset[tuple[Kind, str]]:
-        """Return (kind, key) of entries that were withdrawn as poisoned."""
+    def revoked(self) -> frozenset[Withdrawn]:
+        """Return the entries that were withdrawn as poisoned."""
 
     def close(self) -> None:
         """Drop connections; the transport may be used again afterwards."""

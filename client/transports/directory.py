@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from client.names import Kind
-    from client.transports.base import Verdict
+    from client.transports.base import Verdict, Withdrawn
     from client.wire import Failure, LeaseAnswer
 
 _REPAIR_WAIT_SECONDS = 10.0
@@ -174,7 +174,7 @@ class DirectoryTransport:
                 lease.end(answer)
         return "quarantined"
 
-    def revoked(self) -> frozenset[tuple[Kind, str]]:
+    def revoked(self) -> frozenset[Withdrawn]:
         """Return nothing: only a server can withdraw entries."""
         return frozenset()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from client.errors import LeaseLost, Refused, Unreachable, WireError
 from client.names import MAIN_OUTPUT, check_digest, check_kind, check_project
 from client.transports import answers, publishing
-from client.transports.base import Fetched, Published, Verdict
+from client.transports.base import Fetched, Published, Verdict, Withdrawn
 from client.transports.limits import DEFAULT_LIMITS
 from client.transports.session import Session
 from client.wire import Entry, Ready, lease_answer_from_json
@@ -155,12 +155,15 @@ class HttpTransport:
                 return cast("Verdict", verdict)
         raise Unreachable(f"{self.address} gave no verdict that is known here: {state!r}")
 
-    def revoked(self) -> frozenset[tuple[Kind, str]]:
+    def revoked(self) -> frozenset[Withdrawn]:
         """See `client.transports.base.Transport.revoked`."""
         with self._session.get(f"/v1/{self._project}/revoked") as got:
             value = {"revoked": []} if got is None else answers.read_json(got.answer)
         with _broken_if_wrong(self.address):
-            return frozenset((check_kind(item["kind"]), check_digest(item["key"])) for item in value["revoked"])
+            return frozenset(
+                Withdrawn(check_kind(item["kind"]), check_digest(item["key"]), check_digest(item["sha256"], "digest"))
+                for item in value["revoked"]
+            )
 
     def close(self) -> None:
         """Drop idle connections; the transport may be used again afterwards."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from client.names import Kind
 from neuron_backend import _autoload, programs
 from neuron_backend.dynamo.calling import bind
 from neuron_backend.dynamo.specialise import has_symbols, specialised
-from neuron_backend.eager.host import record_fallback
+from neuron_backend.eager.fallbacks import record_fallback
 from neuron_backend.lowering import UnsupportedOperator, decompositions, lower, trim, used_inputs
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def compile_graph(
         raise RuntimeError(f'torch.compile(backend="neuron") has no device: {_autoload.state.reason}')
     if not torch._dynamo.config.assume_static_by_default:  # noqa: SLF001 - how Dynamo hands dynamic=True on
         raise RuntimeError(
-            "dynamic=True is not supported on neuron: a program has fixed shapes, and every new shape is a new compile. "
-            "Leave dynamic out; pad inputs to a few bucket sizes to bound the number of compiles"
+            "dynamic=True is not supported on neuron: a program has fixed shapes, and every new shape is a new "
+            "compile. Leave dynamic out; pad inputs to a few bucket sizes to bound the number of compiles"
         )
     if options:
         raise RuntimeError(f"backend neuron knows no options, but was given {sorted(options)}: leave them out")
@@ -84,5 +84,5 @@ def _program(graph: GraphModule, _example_inputs: Sequence[Any]) -> Callable[[li
         if os.environ.get(GRAPH_FALLBACK, "1") == "0":
             raise
         record_fallback(error.operator, f"its graph runs operator by operator: {error}")
-        return make_boxed_func(graph.forward)  # type: ignore[no-any-return]
-    return make_boxed_func(bind(executable, graph, used, results))  # type: ignore[no-any-return]
+        return make_boxed_func(graph.forward)
+    return make_boxed_func(bind(executable, graph, used, results))

@@ -51,8 +51,8 @@ def host_tensor(value: torch.Tensor) -> torch.Tensor:
 def bind(
     executable: Executable, graph: GraphModule, used: Sequence[int], results: Results
 ) -> Callable[..., list[torch.Tensor | None]]:
-    """Return ``graph``'s calling convention around ``executable``: all arguments in, all outputs back, None included."""
-    outputs = graph.graph.output_node().args[0]
+    """Return ``executable`` with the calling convention of ``graph``: all arguments in, all outputs back."""
+    outputs: Any = graph.graph.output_node().args[0]
     places = [_Place.of(outputs[position].meta["val"]) for position in results.positions]
 
     def run(*arguments: Any) -> list[torch.Tensor | None]:

@@ -30,12 +30,13 @@ def _is_symbolic(value: Any) -> bool:
 
 
 def _signature(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(
+    described = (
         (tuple(value.shape), value.stride(), value.dtype, value.device, value.requires_grad)
         if isinstance(value, torch.Tensor)
         else (type(value), value)
         for value in arguments
-    ) + (torch.is_grad_enabled(),)
+    )
+    return (torch.is_grad_enabled(), *described)
 
 
 def specialised(

@@ -21,7 +21,6 @@ _CPU_INDICES = frozenset(
     {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl", "aten::_index_put_impl_"}
 )
 
-
 # Operators whose tensors must have one element type: torch's kernels check it, its shape inference does not.
 _UNIFORM = frozenset(
     f"aten::{name}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from client.names import Kind
-    from client.transports.base import Verdict
+    from client.transports.base import Verdict, Withdrawn
     from client.wire import Entry, Failure, Holder, LeaseAnswer
 
 
@@ -48,7 +48,7 @@ class SharedStore:
         self.outputs: dict[str, bytes] = {}
         self.calls: Counter[str] = Counter()
         self.faults: dict[str, Callable[[], Any]] = {}
-        self.withdrawn: set[tuple[Kind, str]] = set()
+        self.withdrawn: set[Withdrawn] = set()
         self.leases: dict[tuple[str, str], _Lease] = {}
         self.asked: list[dict[str, Any]] = []
         self.may_lease = True
@@ -194,7 +194,7 @@ class SharedStore:
             del self.entries[kind, key]
             return "quarantined"
 
-    def revoked(self) -> frozenset[tuple[Kind, str]]:
+    def revoked(self) -> frozenset[Withdrawn]:
         self._begin("revoked")
         return frozenset(self.withdrawn)
 

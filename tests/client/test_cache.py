@@ -14,6 +14,7 @@ from client.cache import Cache
 from client.errors import CacheMissError, CompileError, ConfigurationError, Denied, Refused, Unreachable
 from client.names import Kind
 from client.settings import Settings
+from client.transports.base import Withdrawn
 from client.wire import Failure, Granted, Holder
 from tests.client.programs import build, compiled, document, entry_of
 from tests.client.shared_store import SharedStore
@@ -382,7 +383,10 @@ def test_withdrawn_entries_leave_the_node_at_the_first_request(make_cache, store
     poisoned, good = document("poisoned"), document("good")
     for program in (poisoned, good):
         make_cache(None, node="one").get_or_compile(program, Compiler())
-    store.withdrawn.add((Kind.GRAPH, poisoned.key))
+    held = make_cache(None, node="one").lookup(Kind.GRAPH, poisoned.key)
+    store.withdrawn.add(Withdrawn(Kind.GRAPH, poisoned.key, held.entry.output().sha256))
+    # this key was poisoned too, but what the node holds is a good entry that was published afterwards
+    store.withdrawn.add(Withdrawn(Kind.GRAPH, good.key, "0" * 64))
     make_cache(store, node="one").get_or_compile(document("other"), Compiler())
     _until(lambda: make_cache(None, node="one").lookup(Kind.GRAPH, poisoned.key) is None)
     assert make_cache(None, node="one").lookup(Kind.GRAPH, good.key) is not None

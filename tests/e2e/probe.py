@@ -1,6 +1,7 @@
 """Print the keys of a small model's graphs and operators, computed as a job computes them; nothing is compiled.
 
-``PROBE_VARIANTS`` is a JSON list of settings; the keys under each are printed as a JSON list. Run as a program in a process of its own: the tests move and shift this file, and change its surroundings.
+``PROBE_VARIANTS`` is a JSON list of settings; the keys under each are printed as a JSON list. Run as a program in a
+process of its own: the tests move and shift this file, and change its surroundings.
 """
 
 import copy
@@ -9,13 +10,13 @@ import os
 import sys
 
 import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
 
 from client.names import Kind
 from neuron_backend import programs
 from neuron_backend.compilers import get_compiler
 from neuron_backend.lowering import decompositions, lower, trace, trim, used_inputs
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func
 
 
 def network_keys(environ):

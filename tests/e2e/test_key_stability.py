@@ -55,11 +55,11 @@ def of_rank(rank: int) -> dict[str, str]:
         "NEURON_RT_VISIBLE_CORES": f"{rank * 2}-{rank * 2 + 1}",
         "NEURON_RT_ROOT_COMM_ID": f"10.0.0.{rank}:63182",
         "NEURON_PJRT_PROCESS_INDEX": str(rank),
-        "NEURON_COMPILE_CACHE_URL": f"/var/tmp/cache-{rank}",
+        "NEURON_COMPILE_CACHE_URL": f"s3://bucket/cache-{rank}",
         "NEURON_CACHE_LABEL": f"job-{rank}",
-        "NEURON_FRAMEWORK_DEBUG_DIR": f"/tmp/debug-{rank}",
+        "NEURON_FRAMEWORK_DEBUG_DIR": f"debug-{rank}",
         "XLA_HLO_DEBUG": str(rank % 2),
-        "XLA_FLAGS": f"--xla_dump_to=/tmp/dump-{rank}",
+        "XLA_FLAGS": f"--xla_dump_to=dump-{rank}",
         "TMPDIR_LABEL": str(rank),
     }
 

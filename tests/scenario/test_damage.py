@@ -1,4 +1,4 @@
-"""Damage on a node's disk and on the server's: found by digest, set aside, made again; good entries stay as they are."""
+"""Damage on a node's disk and on the server's: found by digest, set aside, made again; good entries stay."""
 
 from __future__ import annotations
 

@@ -90,7 +90,9 @@ def seaweedfs() -> S3Server:
         json.dumps({"identities": [{**keys, "actions": ["Admin", "Read", "Write", "List", "Tagging"]}]})
     )
     services = ("master", "volume", "filer", "s3", "admin")
-    ports = dict(zip([f"{name}.port{kind}" for name in services for kind in ("", ".grpc")], _free_ports(10), strict=True))
+    ports = dict(
+        zip([f"{name}.port{kind}" for name in services for kind in ("", ".grpc")], _free_ports(10), strict=True)
+    )
     endpoint = f"http://127.0.0.1:{ports['s3.port']}"
     command = [
         weed,

@@ -77,6 +77,8 @@ class FaultProxy:
         self.upstream = urlsplit(upstream.endpoint).netloc
         self.faults: list[Fault] = []
         self.seen: list[Seen] = []
+        self.ignored_headers: set[str] = set()
+        """Headers (lower case) that the upstream never hears of, as if it did not know them."""
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -157,7 +159,8 @@ def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
                 # unchanged, Host included: the signature covers it
                 connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
                 for name, value in self.headers.items():
-                    connection.putheader(name, value)
+                    if name.lower() not in proxy.ignored_headers:
+                        connection.putheader(name, value)
                 connection.endheaders(body)
                 answer = connection.getresponse()
                 data = answer.read()

@@ -55,3 +55,121 @@ try:
 except BuildError as error:
     print(error)
 """
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=copied,
+        env={**os.environ, "PYTHONPATH": str(copied), **environment},
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    try:
+        return process.communicate(timeout=60)[0].strip()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_processes_that_build_at_once_compile_once(copied: Path, compiler: Path, tmp_path: Path) -> None:
+    processes = [start_build(copied, CXX=str(compiler)) for _ in range(2)]
+    paths = {finish(process) for process in processes}
+    assert paths == {str(copied / "neuron_backend" / "_lib" / _name())}
+    assert (tmp_path / "runs").read_text() == "run\n"
+    assert [path.name for path in (copied / "neuron_backend" / "_lib").glob("*.so")] == [_name()]
+
+
+def _name() -> str:
+    found = build.library_path()
+    assert found is not None
+    return found.name
+
+
+def test_the_library_is_named_by_torch_and_by_the_source(copied: Path) -> None:
+    version, _, digest = _name().removesuffix(".so").rpartition("-")
+    assert version == torch.__version__
+    assert digest == build.source_digest()[:16]
+    source = copied / "neuron_backend" / "device" / "memory.h"
+    source.write_text(source.read_text() + "// changed\n")
+    script = "from neuron_backend.device import build; print(build.source_digest(), build.library_path())"
+    other, path = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=copied,
+        env={**os.environ, "PYTHONPATH": str(copied), "XDG_CACHE_HOME": str(copied)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout.split()
+    assert other != build.source_digest()
+    assert path == "None"
+
+
+@pytest.mark.parametrize(
+    ("script", "complaint"),
+    [
+        ("echo 'memory.h:1: error: no' >&2; exit 1", "ended with 1:\nmemory.h:1: error: no"),
+        ('while [ "$1" != -o ]; do shift; done; echo garbage > "$2"', "a trial load of the library just built"),
+    ],
+)
+def test_a_failed_build_says_why_and_leaves_nothing(copied: Path, tmp_path: Path, script: str, complaint: str) -> None:
+    compiler = tmp_path / "broken"
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(0o755)
+    assert complaint in finish(start_build(copied, CXX=str(compiler)))
+    assert list((copied / "neuron_backend" / "_lib").glob("*.so")) == []
+    assert list((copied / "neuron_backend" / "_lib").glob(".building*")) == []
+
+
+def test_a_missing_compiler_is_named(copied: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    without = finish(start_build(copied, PATH=str(tmp_path / "empty"), CXX=""))
+    assert without.startswith("no C++ compiler found (looked for c++, g++, clang++)")
+    assert "neff-cache backend build" in without
+    assert finish(start_build(copied, CXX="no-such-compiler -O0")) == (
+        "the C++ compiler 'no-such-compiler' (from CXX) is no program that can be started"
+    )
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o777])
+def test_the_users_cache_is_used_only_if_nobody_else_can_write_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    cache = tmp_path / "neff-cache" / "device"
+    cache.mkdir(parents=True, mode=0o700)
+    found = build.library_path()
+    assert found is not None
+    shutil.copyfile(found, cache / found.name)
+    cache.chmod(mode)
+    monkeypatch.setattr(build, "_package_directory", lambda: tmp_path / "nowhere")
+    expected = cache / found.name if mode == 0o700 else None
+    assert build.library_path({"XDG_CACHE_HOME": str(tmp_path)}) == expected
+
+
+def test_a_link_in_the_users_cache_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "neff-cache" / "device"
+    cache.mkdir(parents=True, mode=0o700)
+    found = build.library_path()
+    assert found is not None
+    (cache / found.name).symlink_to(found)
+    monkeypatch.setattr(build, "_package_directory", lambda: tmp_path / "nowhere")
+    assert build.library_path({"XDG_CACHE_HOME": str(tmp_path)}) is None
+
+
+def test_where_the_package_cannot_be_written_the_users_cache_takes_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(build, "_package_directory", lambda: tmp_path / "file" / "_lib")
+    path = build.build(compiler=str(compiler), environ={"HOME": str(tmp_path)})
+    assert path.parent == tmp_path / ".cache" / "neff-cache" / "device"
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert build.library_path({"HOME": str(tmp_path)}) == path
+    with pytest.raises(build.BuildError, match="says where else to build"):
+        build.build(compiler=str(compiler), environ={})
+
+
+def test_importing_the_builder_imports_no_torch(run_python: Callable[..., str]) -> None:
+    script = "import sys, neuron_backend.device.build as b; b.library_path(); print('torch' in sys.modules)"
+    assert run_python(script) == "False\n"
