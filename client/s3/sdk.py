@@ -1,7 +1,7 @@
-"""The only module that touches boto3: one request, one answer, and its errors in our words.
+"""The only module that touches the AWS SDK (botocore, the core of boto3): one request, one answer, errors in our words.
 
-boto3 is imported when a bucket is first used: the base install does not have it, and jobs without a bucket do not wait
-for it. Its own retries are off (`client.s3.retry` has them under one deadline), and so are the checksums that newer
+It is imported when a bucket is first used: the base install does not have it, and jobs without a bucket do not wait for
+it. Its own retries are off (`client.s3.retry` has them under one deadline), and so are the checksums that newer
 releases add to every request as trailers, which several compatible stores refuse.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from client._version import __version__
@@ -37,17 +37,26 @@ class ConnectionSettings:
     connections: int = 32
 
 
+class _Sdk(NamedTuple):
+    sessions: ModuleType
+    configs: ModuleType
+    errors: ModuleType
+    loader: Any
+    """Parsed descriptions of the API, most of the time that a client takes to make: kept for the next one."""
+
+
 @functools.cache
-def _boto3() -> tuple[ModuleType, ModuleType, ModuleType]:
+def _sdk() -> _Sdk:
     try:
-        import boto3.session  # type: ignore[import-untyped]  # noqa: PLC0415 - not in the base install
-        import botocore.config  # type: ignore[import-untyped]  # noqa: PLC0415
+        import botocore.config  # type: ignore[import-untyped]  # noqa: PLC0415 - not in the base install
         import botocore.exceptions  # type: ignore[import-untyped]  # noqa: PLC0415
+        import botocore.loaders  # type: ignore[import-untyped]  # noqa: PLC0415
+        import botocore.session  # type: ignore[import-untyped]  # noqa: PLC0415
     except ImportError as error:
         raise ConfigurationError(
-            f"buckets (s3://) need boto3, which cannot be imported ({error}): pip install 'neff-cache[s3]'"
+            f"buckets (s3://) need boto3, which cannot be imported here ({error}): pip install 'neff-cache[s3]'"
         ) from error
-    return boto3.session, botocore.config, botocore.exceptions
+    return _Sdk(botocore.session, botocore.config, botocore.exceptions, botocore.loaders.create_loader())
 
 
 class Connection:
@@ -68,37 +77,37 @@ class Connection:
         self.where = f"the bucket {url.bucket!r} at {endpoint}"
 
     def _connect(self) -> Any:
-        sessions, configs, errors = _boto3()
+        sdk = _sdk()
         url, settings = self._url, self._settings
         try:
-            session = sessions.Session()
-            config: dict[str, Any] = {
-                "connect_timeout": settings.connect_seconds,
-                "read_timeout": settings.read_seconds,
-                "max_pool_connections": settings.connections,
-                "retries": {"total_max_attempts": 1, "mode": "standard"},
-                "signature_version": "s3v4",
-                "request_checksum_calculation": "when_required",
-                "response_checksum_validation": "when_required",
-                "tcp_keepalive": True,
-                "user_agent_extra": f"neff-cache/{__version__}",
-            }
-            if url.addressing is not None:
-                config["s3"] = {"addressing_style": url.addressing}
+            session = sdk.sessions.get_session()
+            session.register_component("data_loader", sdk.loader)
 
-            def client(proxies: dict[str, str] | None = None) -> Any:
-                return session.client(
+            def client(**more: Any) -> Any:
+                return session.create_client(
                     "s3",
-                    region_name=url.region or session.region_name or _NO_REGION,
+                    region_name=url.region or session.get_config_variable("region") or _NO_REGION,
                     endpoint_url=url.endpoint,
-                    config=configs.Config(**config, proxies=proxies),
+                    config=sdk.configs.Config(
+                        connect_timeout=settings.connect_seconds,
+                        read_timeout=settings.read_seconds,
+                        max_pool_connections=settings.connections,
+                        retries={"total_max_attempts": 1, "mode": "standard"},
+                        signature_version="s3v4",
+                        request_checksum_calculation="when_required",
+                        response_checksum_validation="when_required",
+                        tcp_keepalive=True,
+                        user_agent_extra=f"neff-cache/{__version__}",
+                        s3=None if url.addressing is None else {"addressing_style": url.addressing},
+                        **more,
+                    ),
                 )
 
             made = client()
-            check_endpoint(made.meta.endpoint_url, "the AWS settings (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, config)")
+            check_endpoint(made.meta.endpoint_url, "the AWS settings (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, profile)")
             # a proxy's own loopback address is another machine
-            return client({}) if is_loopback(urlsplit(made.meta.endpoint_url).hostname or "") else made
-        except (errors.BotoCoreError, ValueError) as error:
+            return client(proxies={}) if is_loopback(urlsplit(made.meta.endpoint_url).hostname or "") else made
+        except (sdk.errors.BotoCoreError, ValueError) as error:
             raise ConfigurationError(f"the AWS settings cannot be followed: {error}") from error
 
     @property
@@ -114,7 +123,7 @@ class Connection:
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
         """Return the answer to one request in this bucket; raises `S3Error`."""
-        _, _, errors = _boto3()
+        errors = _sdk().errors
         try:
             answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self._url.bucket, **parameters)
         except errors.ClientError as error:
@@ -125,7 +134,7 @@ class Connection:
 
     def read(self, body: Any, size: int) -> bytes:
         """Return at most ``size`` bytes of an answer's body, none at its end; raises `S3Error` if it broke off."""
-        _, _, errors = _boto3()
+        errors = _sdk().errors
         try:
             data: bytes = body.read(size)
         except (errors.BotoCoreError, OSError) as error:
@@ -134,7 +143,7 @@ class Connection:
 
     def presign(self, key: str, seconds: int) -> str:
         """Return a URL that lets anyone GET the object for ``seconds``; raises `S3Error`."""
-        _, _, errors = _boto3()
+        errors = _sdk().errors
         try:
             url: str = self._client.generate_presigned_url(
                 "get_object", Params={"Bucket": self._url.bucket, "Key": key}, ExpiresIn=seconds
@@ -159,7 +168,7 @@ class Connection:
         )
 
     def _unanswered(self, operation: str, error: Exception) -> S3Error:
-        _, _, errors = _boto3()
+        errors = _sdk().errors
         kind = type(error).__name__
         if isinstance(error, (errors.NoCredentialsError, errors.PartialCredentialsError)):
             return S3Error(

@@ -77,11 +77,10 @@ class FaultProxy:
         self.upstream = urlsplit(upstream.endpoint).netloc
         self.faults: list[Fault] = []
         self.seen: list[Seen] = []
-        self.ignored_headers: set[str] = set()
-        """Headers (lower case) that the upstream never hears of, as if it did not know them."""
+        self.hidden_headers = {"transfer-encoding", "connection"}
+        """Headers of answers (lower case) that are not passed on."""
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
@@ -129,56 +128,65 @@ class _Answer(NamedTuple):
     body: bytes
 
 
-def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = 30
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-            pass
+    def __init__(self, proxy: FaultProxy) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.proxy = proxy
 
-        def _handle(self) -> None:
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            body = self.rfile.read(int(headers.get("content-length", 0)))
-            fault = proxy.take(Seen(self.command, self.path, headers))
-            if fault is None or fault.applied or fault.cut_after is not None:
-                answer = self._asked(body)
-            if fault is None:
-                self._send(answer)
-            elif fault.cut_after is not None:
-                self._send(answer, cut_after=fault.cut_after)
-            elif fault.status:
-                text = b"" if self.command == "HEAD" else f"<Error><Code>{fault.code}</Code></Error>".encode()
-                self._send(_Answer(fault.status, [*fault.headers.items(), ("Content-Length", str(len(text)))], text))
-            else:
-                self.close_connection = True
 
-        def _asked(self, body: bytes) -> _Answer:
-            connection = http.client.HTTPConnection(proxy.upstream, timeout=30)
-            with contextlib.closing(connection):
-                # unchanged, Host included: the signature covers it
-                connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-                for name, value in self.headers.items():
-                    if name.lower() not in proxy.ignored_headers:
-                        connection.putheader(name, value)
-                connection.endheaders(body)
-                answer = connection.getresponse()
-                data = answer.read()
-            kept = [item for item in answer.getheaders() if item[0].lower() not in {"transfer-encoding", "connection"}]
-            if not any(name.lower() == "content-length" for name, _ in kept):
-                kept.append(("Content-Length", str(len(data))))
-            return _Answer(answer.status, kept, data)
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    timeout = 30
 
-        def _send(self, answer: _Answer, cut_after: int | None = None) -> None:
-            self.send_response_only(answer.status)
-            for name, value in answer.headers:
-                self.send_header(name, value)
-            self.end_headers()
-            with contextlib.suppress(OSError):
-                self.wfile.write(answer.body[:cut_after])
-            if cut_after is not None:
-                self.close_connection = True
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        pass
 
-        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 - the base class's names
+    def _handle(self) -> None:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        body = self.rfile.read(int(headers.get("content-length", 0)))
+        fault = self.server.proxy.take(Seen(self.command, self.path, headers))
+        if fault is None or fault.cut_after is not None:
+            self._send(self._ask(body), None if fault is None else fault.cut_after)
+            return
+        if fault.applied:
+            self._ask(body)
+        if fault.status:
+            self._send(self._wrong(fault))
+        else:
+            self.close_connection = True
 
-    return Handler
+    def _wrong(self, fault: Fault) -> _Answer:
+        text = b"" if self.command == "HEAD" else f"<Error><Code>{fault.code}</Code></Error>".encode()
+        return _Answer(fault.status, [*fault.headers.items(), ("Content-Length", str(len(text)))], text)
+
+    def _ask(self, body: bytes) -> _Answer:
+        proxy = self.server.proxy
+        connection = http.client.HTTPConnection(proxy.upstream, timeout=30)
+        with contextlib.closing(connection):
+            # unchanged, Host included: the signature covers it
+            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                connection.putheader(name, value)
+            connection.endheaders(body)
+            answer = connection.getresponse()
+            data = answer.read()
+        kept = [item for item in answer.getheaders() if item[0].lower() not in proxy.hidden_headers]
+        if not any(name.lower() == "content-length" for name, _ in kept):
+            kept.append(("Content-Length", str(len(data))))
+        return _Answer(answer.status, kept, data)
+
+    def _send(self, answer: _Answer, cut_after: int | None = None) -> None:
+        self.send_response_only(answer.status)
+        for name, value in answer.headers:
+            self.send_header(name, value)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(answer.body[:cut_after])
+        if cut_after is not None:
+            self.close_connection = True
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 - the base class's names

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from client.s3.bucket import Bucket
 from client.s3.errors import Reason, S3Error
 from tests.support.s3 import ACCESS_KEY, BUCKET, SECRET_KEY, all_objects
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from client.s3.bucket import Bucket
     from tests.support.s3 import S3Server
     from tests.support.s3_faults import FaultProxy, PassedTime
 
@@ -49,9 +49,7 @@ def test_a_throttled_store_is_asked_again(
     assert len(time.slept) == 2
 
 
-def test_a_store_that_stays_throttled_costs_a_bounded_time(
-    bucket: Bucket, proxy: FaultProxy, time: PassedTime
-) -> None:
+def test_a_store_that_stays_throttled_costs_a_bounded_time(bucket: Bucket, proxy: FaultProxy, time: PassedTime) -> None:
     begin = time.now
     proxy.break_next("GET", times=1000, status=503, code="SlowDown")
     with pytest.raises(S3Error, match="throttled or busy") as caught:
@@ -148,7 +146,7 @@ def test_a_full_store_is_told_from_a_broken_one(bucket: Bucket, proxy: FaultProx
         assert caught.value.reason is Reason.FULL
 
 
-def test_nobody_listening_is_one_sentence_without_the_keys(open_bucket: Callable[..., Bucket], time: PassedTime) -> None:
+def test_a_dead_endpoint_is_one_sentence_without_the_keys(open_bucket: Callable[..., Bucket], time: PassedTime) -> None:
     with pytest.raises(S3Error, match="EndpointConnectionError") as caught:
         open_bucket("s3://bucket?endpoint=http://127.0.0.1:1").read("x")
     assert caught.value.reason is Reason.UNREACHABLE

@@ -1,0 +1,219 @@
+"""``torch.compile(backend="neuron")`` computes what eager torch computes on the CPU, or says why it cannot."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import neuron_backend
+from client.names import Kind
+from neuron_backend import programs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    neuron_backend.clear_fallback_ops()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(function: Callable[..., object], **options: object) -> Callable[..., object]:
+    return torch.compile(function, backend="neuron", **options)
+
+
+def graph_lookups() -> int:
+    by_kind = neuron_backend.cache_stats()["by_kind"]
+    return by_kind[Kind.GRAPH]["lookups"] if Kind.GRAPH in by_kind else 0
+
+
+def same(ours: torch.Tensor, reference: torch.Tensor) -> bool:
+    assert ours.device.type == "neuron"
+    assert ours.dtype == reference.dtype
+    assert ours.shape == reference.shape
+    assert ours.stride() == reference.stride()
+    return torch.allclose(ours.detach().cpu(), reference.detach(), rtol=1e-5, atol=1e-6)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.mix = nn.LayerNorm(16), nn.Linear(16, 48)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = (
+            part.unflatten(-1, (2, 8)).transpose(1, 2) for part in self.mix(self.norm(x)).split(16, -1)
+        )
+        return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 5)
+    )
+
+
+MODELS = {
+    "mlp": (lambda: nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4)), (8, 16)),
+    "attention": (Attention, (2, 6, 16)),
+    "convolution": (convolutional, (4, 3, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_training_reaches_the_cpus_weights(name):
+    make, shape = MODELS[name]
+    torch.manual_seed(0)
+    reference = make()
+    network = copy.deepcopy(reference).to("neuron")
+    batches = [torch.randn(shape) for _ in range(3)]
+    before = graph_lookups()
+    for model, device in ((reference, "cpu"), (network, "neuron")):
+        run = compiled(model) if device == "neuron" else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for batch in batches:
+            optimizer.zero_grad()
+            run(batch.to(device)).square().mean().backward()
+            optimizer.step()
+    assert graph_lookups() - before == 2  # one forward, one backward graph
+    for ours, theirs in zip(network.state_dict().values(), reference.state_dict().values(), strict=True):
+        assert torch.allclose(ours.cpu().float(), theirs.float(), rtol=1e-4, atol=1e-6)
+
+
+def test_an_input_that_the_function_changes_is_changed():
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * 2
+
+    ours, reference = torch.zeros(2, 3, device="neuron"), torch.zeros(2, 3)
+    assert same(compiled(function)(ours), function(reference))
+    assert same(ours, reference)
+
+
+def test_a_returned_view_still_shares_its_bytes():
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.t(), x * 2
+
+    x = torch.arange(6.0).reshape(2, 3).to("neuron")
+    view, double = compiled(function)(x)
+    view.add_(10)
+    assert same(x, torch.arange(6.0).reshape(2, 3) + 10)
+    assert same(double, torch.arange(6.0).reshape(2, 3) * 2)
+
+
+def test_results_keep_the_strides_that_eager_code_would_see():
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x + 1).permute(2, 0, 1)
+
+    x = torch.randn(2, 3, 4)
+    assert same(compiled(function)(x.to("neuron")), function(x))
+
+
+@pytest.mark.parametrize("make", [lambda x: x.t(), lambda x: x[:, ::2], lambda x: x.expand(4, 6, 6)[1]])
+def test_a_strided_input_is_read_as_it_lies(make):
+    def function(a: torch.Tensor) -> torch.Tensor:
+        return a.exp() - 1
+
+    x = torch.randn(6, 6)
+    assert same(compiled(function)(make(x.to("neuron"))), function(make(x)))
+
+
+def test_a_graph_break_costs_a_graph_not_the_result():
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x = x * 2
+        torch._dynamo.graph_break()
+        return x + 1
+
+    assert same(compiled(function)(torch.ones(3, device="neuron")), torch.full((3,), 3.0))
+
+
+def test_containers_none_and_numbers_come_back_as_they_are():
+    def function(x: torch.Tensor) -> dict[str, object]:
+        return {"sum": x.sum(), "none": None, "pair": [x + 1, 7]}
+
+    result = compiled(function)(torch.ones(3, device="neuron"))
+    assert result["none"] is None
+    assert result["pair"][1] == 7
+    assert same(result["sum"], torch.tensor(3.0))
+
+
+def test_tensors_of_the_host_stay_on_the_host():
+    x = torch.randn(3, 4)
+    result = compiled(lambda a: a @ a.t())(x)
+    assert result.device.type == "cpu"
+    assert torch.allclose(result, x @ x.t(), rtol=1e-5)
+
+
+def test_inference_compiles_no_backward_graph():
+    network = nn.Linear(5, 6).to("neuron")
+    before = graph_lookups()
+    with torch.no_grad():
+        compiled(network)(torch.ones(2, 5, device="neuron"))
+    assert graph_lookups() - before == 1
+
+
+def test_a_batch_of_another_size_is_compiled_for_that_size():
+    network = nn.Linear(5, 6)
+    on_device = copy.deepcopy(network).to("neuron")
+    run = compiled(on_device)
+    for size in (2, 3, 4, 7, 3):
+        batch = torch.randn(size, 5)
+        result = run(batch.to("neuron"))
+        assert same(result, network(batch))
+        result.sum().backward()
+        network(batch).sum().backward()
+    assert torch.allclose(on_device.weight.grad.cpu(), network.weight.grad, rtol=1e-4)
+
+
+def test_dynamic_shapes_are_refused_with_the_reason():
+    with pytest.raises(Exception, match="dynamic=True is not supported on neuron"):
+        compiled(lambda x: x + 1, dynamic=True)(torch.ones(3, device="neuron"))
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(Exception, match=r"knows no options.*'speed'"):
+        compiled(lambda x: x + 1, options={"speed": 11})(torch.ones(3, device="neuron"))
+
+
+def test_a_mode_changes_nothing_and_says_so():
+    with pytest.warns(UserWarning, match="mode='max-autotune' changes nothing"):
+        result = compiled(lambda x: x + 1, mode="max-autotune")(torch.ones(3, device="neuron"))
+    assert same(result, torch.full((3,), 2.0))
+
+
+def test_an_operator_without_lowering_runs_on_the_host_and_is_listed():
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.svdvals(x * 2) + 1
+
+    x = torch.randn(4, 4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            ours = compiled(function)(x.to("neuron"))
+            assert torch.allclose(ours.cpu(), function(x), rtol=1e-4)
+    assert len([warning for warning in caught if "its graph runs operator by operator" in str(warning.message)]) == 1
+    assert any("svd" in operator for operator in neuron_backend.get_fallback_ops())
+
+
+def test_without_fallback_the_operator_is_named(monkeypatch):
+    monkeypatch.setenv("NEURON_BACKEND_GRAPH_FALLBACK", "0")
+    with pytest.raises(Exception, match="svd"):
+        compiled(torch.linalg.svdvals)(torch.randn(4, 4).to("neuron"))
+
+
+def test_a_second_compile_of_one_graph_is_a_hit():
+    x = torch.ones(11, device="neuron")
+    compiled(lambda a: a.sin() * 3)(x)
+    torch._dynamo.reset()
+    before = programs.cache_stats()["compiles"]
+    compiled(lambda a: a.sin() * 3)(x)
+    assert programs.cache_stats()["compiles"] == before
