@@ -77,7 +77,7 @@ def vendor_package() -> str | None:
 
 
 def shadowing_client() -> str | None:
-    """Return the file, or the folder, that ``import client`` finds instead of our own package; None if it finds ours."""
+    """Return the file or folder that ``import client`` finds instead of our own package; None if it finds ours."""
     try:
         spec = importlib.util.find_spec("client")
     except ValueError:  # a module of that name was put into sys.modules without a spec

@@ -113,11 +113,11 @@ def rebuild(
 
 def _promoted(call: Call, value: complex) -> torch.dtype:
     """Return the type in which a scalar joins the call's tensors; as a tensor of it, it promotes them no further."""
-    if not call.tensors:
-        return torch.result_type(value, value)
-    types = (call.tensors[position] for position in range(len(call.tensors)) if position not in call.written)
+    read = [tensor for position, tensor in enumerate(call.tensors) if position not in call.written]
     highest = max(
-        types, key=lambda tensor: (tensor.is_complex(), tensor.is_floating_point(), tensor.dtype != torch.bool)
+        read or call.tensors,
+        key=lambda tensor: (tensor.is_complex(), tensor.is_floating_point(), tensor.dtype != torch.bool),
+        default=value,
     )
     return torch.result_type(highest, value)
 

@@ -20,17 +20,14 @@ def _divide(call: Call, left: Operand, right: Operand, *, rounding_mode: str | N
     if rounding_mode == "floor":
         return pointwise(call, floor_quotient, left, right, wide=True)
     if rounding_mode == "trunc":
-        return pointwise(call, _truncated_quotient, left, right, wide=True)
+        # Of the rounded quotient: PyTorch's kernels divide in the 16-bit float itself here.
+        return pointwise(call, lambda a, b: truncate(a / b), left, right)
     return pointwise(call, lambda a, b: a / b, left, right)
 
 
 def truncate(x: Array) -> Array:
     """Round towards zero."""
     return (x < 0).where(x.apply("ceil"), x.apply("floor")) if x.is_float else x
-
-
-def _truncated_quotient(a: Array, b: Array) -> Array:
-    return truncate(a / b)
 
 
 def modulo(a: Array, b: Array) -> Array:

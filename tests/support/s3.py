@@ -186,18 +186,22 @@ def _ready(server: S3Server, process: subprocess.Popen[bytes], folder: Path) -> 
     pytest.fail(f"{server.name} did not start:\n{(folder / 'output.txt').read_text(errors='replace')[-3000:]}")
 
 
-def _is_made(endpoint: str) -> bool:
-    """Make the bucket with a request signed by hand: a client of ours makes no buckets."""
-    botocore_auth = pytest.importorskip("botocore.auth")
-    awsrequest = pytest.importorskip("botocore.awsrequest")
+def signed(method: str, url: str, headers: Mapping[str, str], body: bytes) -> dict[str, str]:
+    """Return the headers of a request, signed with the test's keys."""
+    auth = pytest.importorskip("botocore.auth")
+    request = pytest.importorskip("botocore.awsrequest").AWSRequest(method, url, data=body, headers=dict(headers))
     credentials = pytest.importorskip("botocore.credentials").Credentials(ACCESS_KEY, SECRET_KEY)
+    auth.S3SigV4Auth(credentials, "s3", "us-east-1").add_auth(request)
+    return dict(request.headers)
+
+
+def _is_made(endpoint: str) -> bool:
+    """Make the bucket by hand: a client of ours makes none."""
     host = endpoint.removeprefix("http://")
     for path, good in ((f"/{BUCKET}", {200, 409}), (f"/{BUCKET}/ready", {200})):
-        request = awsrequest.AWSRequest("PUT", endpoint + path, data=b"", headers={"Host": host})
-        botocore_auth.S3SigV4Auth(credentials, "s3", "us-east-1").add_auth(request)
         connection = http.client.HTTPConnection(host, timeout=10)
         try:
-            connection.request("PUT", path, body=b"", headers=dict(request.headers))
+            connection.request("PUT", path, body=b"", headers=signed("PUT", endpoint + path, {"Host": host}, b""))
             if connection.getresponse().status not in good:
                 return False
         except OSError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from client.s3.retry import RetryPolicy
-from tests.support.s3 import BUCKET, S3Server
+from tests.support.s3 import BUCKET, S3Server, signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,6 +79,10 @@ class FaultProxy:
         self.seen: list[Seen] = []
         self.hidden_headers = {"transfer-encoding", "connection"}
         """Headers of answers (lower case) that are not passed on."""
+        self.ignore_if_none_match_of: set[str] = set()
+        """Methods whose condition the store never hears of."""
+        self.truncate_bodies: int | None = None
+        """Of each body only so many bytes reach the store."""
         self._lock = threading.Lock()
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -120,6 +124,9 @@ def fault_proxy(upstream: S3Server) -> Iterator[FaultProxy]:
         yield proxy
     finally:
         proxy.close()
+
+
+_SIGNATURE = {"authorization", "x-amz-date", "x-amz-content-sha256", "content-md5", "host", "content-length"}
 
 
 class _Answer(NamedTuple):
@@ -165,11 +172,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _ask(self, body: bytes) -> _Answer:
         proxy = self.server.proxy
+        # unchanged, Host included: the signature covers it
+        headers = self.headers.items()
+        if proxy.truncate_bodies is not None or self.command in proxy.ignore_if_none_match_of:
+            body = body[: proxy.truncate_bodies]
+            kept_headers = {
+                name: value for name, value in headers if name.lower() not in _SIGNATURE | {"if-none-match"}
+            }
+            length = {"Content-Length": str(len(body))}
+            url = f"http://{proxy.upstream}{self.path}"
+            headers = signed(self.command, url, {**kept_headers, **length, "Host": proxy.upstream}, body).items()
         connection = http.client.HTTPConnection(proxy.upstream, timeout=30)
         with contextlib.closing(connection):
-            # unchanged, Host included: the signature covers it
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in self.headers.items():
+            for name, value in headers:
                 connection.putheader(name, value)
             connection.endheaders(body)
             answer = connection.getresponse()
