@@ -14,7 +14,7 @@ def backend() -> None:
 
 @backend_app.command()
 def build() -> None:
-    """Build the device library for the installed torch. Needs a C++20 compiler; takes about ten seconds."""
+    """Build the device library for the installed torch. Needs a C++20 compiler; takes ten seconds or more."""
     from neuron_backend.device.build import BuildError  # noqa: PLC0415 - imports nothing heavy, but only this needs it
     from neuron_backend.device.build import build as build_library  # noqa: PLC0415
 

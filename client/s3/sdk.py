@@ -8,6 +8,7 @@ releases add to every request as trailers, which several compatible stores refus
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _NO_REGION = "us-east-1"
 """Compatible stores have no regions, but a signature needs one; this is what they all take."""
+
+_AMAZON = re.compile(r"\.amazonaws\.com(\.cn)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,43 +75,45 @@ class Connection:
         self._settings = settings
         self._lock = threading.Lock()
         self._client = self._connect()
-        endpoint: str = self._client.meta.endpoint_url
-        self.endpoint = endpoint
-        self.where = f"the bucket {url.bucket!r} at {endpoint}"
+        self.where = f"the bucket {url.bucket!r} at {self._client.meta.endpoint_url}"
 
     def _connect(self) -> Any:
         sdk = _sdk()
-        url, settings = self._url, self._settings
+        addressing = self._url.addressing
         try:
             session = sdk.sessions.get_session()
             session.register_component("data_loader", sdk.loader)
-
-            def client(**more: Any) -> Any:
-                return session.create_client(
-                    "s3",
-                    region_name=url.region or session.get_config_variable("region") or _NO_REGION,
-                    endpoint_url=url.endpoint,
-                    config=sdk.configs.Config(
-                        connect_timeout=settings.connect_seconds,
-                        read_timeout=settings.read_seconds,
-                        max_pool_connections=settings.connections,
-                        retries={"total_max_attempts": 1, "mode": "standard"},
-                        signature_version="s3v4",
-                        request_checksum_calculation="when_required",
-                        response_checksum_validation="when_required",
-                        tcp_keepalive=True,
-                        user_agent_extra=f"neff-cache/{__version__}",
-                        s3=None if url.addressing is None else {"addressing_style": url.addressing},
-                        **more,
-                    ),
-                )
-
-            made = client()
-            check_endpoint(made.meta.endpoint_url, "the AWS settings (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, profile)")
-            # a proxy's own loopback address is another machine
-            return client(proxies={}) if is_loopback(urlsplit(made.meta.endpoint_url).hostname or "") else made
+            client = self._client_of(session, s3=None if addressing is None else {"addressing_style": addressing})
+            endpoint: str = client.meta.endpoint_url
+            check_endpoint(endpoint, "the AWS settings (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, profile)")
+            host = urlsplit(endpoint).hostname or ""
+            if is_loopback(host):
+                # a proxy's own loopback address is another machine
+                return self._client_of(session, proxies={}, s3=client.meta.config.s3)
+            if _AMAZON.search(host) and "." not in self._url.bucket and not (client.meta.config.s3 or {}):
+                # left to itself botocore signs URLs for the global endpoint, which newer regions do not answer at;
+                # names with dots are outside of its certificate
+                return self._client_of(session, s3={"addressing_style": "virtual"})
         except (sdk.errors.BotoCoreError, ValueError) as error:
             raise ConfigurationError(f"the AWS settings cannot be followed: {error}") from error
+        return client
+
+    def _client_of(self, session: Any, **more: Any) -> Any:
+        url, settings = self._url, self._settings
+        config = _sdk().configs.Config(
+            connect_timeout=settings.connect_seconds,
+            read_timeout=settings.read_seconds,
+            max_pool_connections=settings.connections,
+            retries={"total_max_attempts": 1, "mode": "standard"},
+            signature_version="s3v4",
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            tcp_keepalive=True,
+            user_agent_extra=f"neff-cache/{__version__}",
+            **more,
+        )
+        region = url.region or session.get_config_variable("region") or _NO_REGION
+        return session.create_client("s3", region_name=region, endpoint_url=url.endpoint, config=config)
 
     @property
     def generation(self) -> object:
@@ -118,8 +123,12 @@ class Connection:
     def renew(self, used: object) -> None:
         """Fetch credentials anew, unless another thread did so since ``used`` was taken from `generation`."""
         with self._lock:
-            if self._client is used:
+            if self._client is not used:
+                return
+            try:
                 self._client = self._connect()
+            except ConfigurationError as error:
+                raise S3Error(str(error), Reason.EXPIRED) from error
 
     def call(self, operation: str, **parameters: Any) -> dict[str, Any]:
         """Return the answer to one request in this bucket; raises `S3Error`."""

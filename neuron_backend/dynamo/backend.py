@@ -17,7 +17,7 @@ from client.names import Kind
 from neuron_backend import _autoload, programs
 from neuron_backend.dynamo.calling import bind
 from neuron_backend.dynamo.specialise import has_symbols, specialised
-from neuron_backend.eager.fallbacks import record_fallback
+from neuron_backend.eager import record_fallback
 from neuron_backend.lowering import UnsupportedOperator, decompositions, lower, trim, used_inputs
 
 if TYPE_CHECKING:

@@ -66,7 +66,7 @@ class Fault:
             self.times > 0
             and seen.method == self.method
             and re.search(self.target, seen.target) is not None
-            and (not self.header or self.header_value in seen.headers.get(self.header, "\0"))
+            and (not self.header or (self.header in seen.headers and self.header_value in seen.headers[self.header]))
         )
 
 
@@ -126,7 +126,11 @@ def fault_proxy(upstream: S3Server) -> Iterator[FaultProxy]:
         proxy.close()
 
 
-_SIGNATURE = {"authorization", "x-amz-date", "x-amz-content-sha256", "content-md5", "host", "content-length"}
+_REPLACED = {
+    *("authorization", "x-amz-date", "x-amz-content-sha256", "content-md5", "host", "content-length"),
+    "if-none-match",
+}
+"""Headers that do not survive when a request is changed and signed again."""
 
 
 class _Answer(NamedTuple):
@@ -176,12 +180,9 @@ class _Handler(BaseHTTPRequestHandler):
         headers = self.headers.items()
         if proxy.truncate_bodies is not None or self.command in proxy.ignore_if_none_match_of:
             body = body[: proxy.truncate_bodies]
-            kept_headers = {
-                name: value for name, value in headers if name.lower() not in _SIGNATURE | {"if-none-match"}
-            }
-            length = {"Content-Length": str(len(body))}
-            url = f"http://{proxy.upstream}{self.path}"
-            headers = signed(self.command, url, {**kept_headers, **length, "Host": proxy.upstream}, body).items()
+            unsigned = {name: value for name, value in headers if name.lower() not in _REPLACED}
+            unsigned |= {"Content-Length": str(len(body)), "Host": proxy.upstream}
+            headers = signed(self.command, f"http://{proxy.upstream}{self.path}", unsigned, body).items()
         connection = http.client.HTTPConnection(proxy.upstream, timeout=30)
         with contextlib.closing(connection):
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)

@@ -96,6 +96,8 @@ def test_amazon_is_asked_by_the_buckets_own_host_name_and_others_by_path() -> No
             connection.close()
 
     assert url("s3://bucket?region=eu-central-1") == "https://bucket.s3.eu-central-1.amazonaws.com/key"
+    assert url("s3://buc.ket?region=eu-central-1") == "https://s3.eu-central-1.amazonaws.com/buc.ket/key"
+    assert url("s3://bucket?region=cn-north-1") == "https://bucket.s3.cn-north-1.amazonaws.com.cn/key"
     assert url("s3://bucket?endpoint=https://store.example") == "https://store.example/bucket/key"
     assert url("s3://bucket?endpoint=https://store.example&addressing=virtual") == "https://bucket.store.example/key"
 
