@@ -17,10 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from client.wire import Failed, Failure, Holder, NotGranted
+from client.wire import Failed, Holder, NotGranted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from client.errors import Failure
 
 WAITER_MEMORY = 600.0
 DIAGNOSIS_MEMORY = 300.0

@@ -10,10 +10,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from client.errors import Failure
 from client.lease import Compile, Conversation, Decision, Found, HeldLease
 from client.remote import UNAVAILABLE, Remote, Unavailable
 from client.transports.base import Damaged, Fetched
-from client.wire import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from client._version import __version__
 from client.artifact import Artifact
-from client.errors import CompileError, NeffError, TransportError
+from client.errors import CompileError, Failure, NeffError, TransportError
 from client.names import MAIN_OUTPUT, check_output
-from client.wire import Entry, Failure, Output, Producer
+from client.wire import Entry, Output, Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,10 +20,13 @@ A job never sees a ``TransportError`` unless ``NEURON_CACHE_ON_ERROR=fail`` asks
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
 
-if TYPE_CHECKING:
-    from client.wire import Failure
+FailureClass: TypeAlias = Literal["diagnosis", "resource", "transient"]
+
+MAX_LOG = 64 * 1024
+"""Characters of compiler log that travel with a failure: its end, where compilers say what went wrong."""
 
 
 class NeffCacheError(Exception):
@@ -48,6 +51,29 @@ class WireError(FormatError):
 
 class CacheMissError(NeffCacheError):
     """The entry is in no tier and ``NEURON_CACHE_ON_MISS=fail`` forbids to compile it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A compile that failed. Only a diagnosis is the program's own fault and lasts."""
+
+    failure_class: FailureClass
+    text: str
+    log: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the failure as plain JSON values, the log cut to its last `MAX_LOG` characters."""
+        return {"class": self.failure_class, "text": self.text, "log": self.log[-MAX_LOG:]}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Failure:
+        """Read a failure; raises `WireError`."""
+        if not isinstance(value, dict) or not isinstance(value.get("text"), str):
+            raise WireError("failure: a JSON object with a text is expected")
+        for failure_class in get_args(FailureClass):
+            if value.get("class") == failure_class:
+                return cls(failure_class, value["text"], str(value.get("log") or ""))
+        raise WireError(f"failure class {value.get('class')!r} is not known here")
 
 
 class CompileError(NeffCacheError):

@@ -21,10 +21,11 @@ from client.warnings import LOGGER
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from client.errors import Failure
     from client.names import Kind
     from client.transports.base import Fetched, Published, Transport, Verdict, Withdrawn
     from client.warnings import Notices
-    from client.wire import Entry, Failure, Granted, Holder, LeaseAnswer
+    from client.wire import Entry, Granted, Holder, LeaseAnswer
 
 T = TypeVar("T")
 Direction: TypeAlias = Literal["read", "write"]

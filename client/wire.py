@@ -12,18 +12,15 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from client.errors import WireError
+from client.errors import Failure, WireError
 from client.names import MAIN_OUTPUT, Kind, check_digest, check_kind, check_output, check_project
 
 Json = dict[str, Any]
 Encoding: TypeAlias = Literal["identity", "zstd"]
-FailureClass: TypeAlias = Literal["diagnosis", "resource", "transient"]
 
 ENTRY_SCHEMA = 1
 ENTRY_HEADER = "Neff-Entry"
 MAX_ENTRY_HEADER = 4096
-MAX_LOG = 64 * 1024
-"""Bytes of compiler log that travel with a failure: its end, where compilers say what went wrong."""
 
 
 def _object(value: Any, what: str) -> Json:
@@ -200,28 +197,6 @@ class Entry:
             return cls.from_json(json.loads(base64.urlsafe_b64decode(text)))
         except (binascii.Error, ValueError) as error:
             raise WireError(f"unreadable {ENTRY_HEADER} header: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A compile that failed. Only a diagnosis is the program's own fault and lasts."""
-
-    failure_class: FailureClass
-    text: str
-    log: str = ""
-
-    def to_json(self) -> Json:
-        """Return the failure as plain JSON values, the log cut to its last `MAX_LOG` characters."""
-        return {"class": self.failure_class, "text": self.text, "log": self.log[-MAX_LOG:]}
-
-    @classmethod
-    def from_json(cls, value: Any) -> Failure:
-        """Read a failure; raises `WireError`."""
-        raw = _object(value, "failure")
-        failure_class = _get(raw, "class", str, "failure")
-        if failure_class not in get_args(FailureClass):
-            raise WireError(f"failure class {failure_class!r} is not known here")
-        return cls(failure_class, _get(raw, "text", str, "failure"), str(raw.get("log") or ""))
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,15 +69,22 @@ def context() -> Iterator[list[str]]:
         handler.detach()
 
 
-def canonicalise(module: ir.Module, messages: list[str]) -> tuple[bytes, str]:
-    """Run the passes on ``module``, in place, and return its bytes and the VHLO version they are written at.
+def simplify(module: ir.Module, messages: list[str]) -> None:
+    """Run the fixed passes on ``module``, in place; ``messages`` is the list that `context` yielded.
 
-    ``messages`` is the list that `context` yielded. Raises `CanonicalError`.
+    Raises `CanonicalError` if MLIR finds the module invalid.
     """
     try:
         passmanager.PassManager.parse(PASSES).run(module.operation)
     except ir.MLIRError as error:
         raise CanonicalError(f"the module is invalid: {'; '.join(messages) or error}") from error
+
+
+def serialise(module: ir.Module, messages: list[str]) -> tuple[bytes, str]:
+    """Return the bytes of a simplified module and the VHLO version they are written at; uses the module up.
+
+    Raises `CanonicalError` if no version of the ladder can hold it.
+    """
     for version in LADDER:
         try:
             return bytes(hlo.serialize_portable_artifact(module, version)), version

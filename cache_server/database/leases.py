@@ -10,7 +10,8 @@ from sqlalchemy import bindparam, delete, func, select, tuple_, update
 from cache_server.database.entries import BATCH
 from cache_server.database.models import FailureRow, LeaseRow, LeaseState
 from cache_server.lease_rules import FAILURE_LIFE, PastFailure, Running
-from client.wire import Failure, Holder
+from client.errors import Failure
+from client.wire import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,9 @@ from cache_server.errors import Problem
 from cache_server.http.asgi import watching
 from cache_server.lease_rules import LeaseRequest
 from cache_server.routes.common import PrincipalDep, ServiceDep, addressed, answer
+from client.errors import Failure
 from client.names import Kind
-from client.wire import Failure, Holder, lease_answer_to_json
+from client.wire import Holder, lease_answer_to_json
 
 router = APIRouter(tags=["leases"])
 

@@ -13,7 +13,7 @@ from cache_server.database import entries, leases
 from cache_server.database.models import EntryState, LeaseRow, LeaseState
 from cache_server.errors import Problem
 from cache_server.lease_rules import Grant, LeaseRequest, PastFailure, Running, decide, next_generation
-from client.wire import Failure, Granted, Holder, LeaseAnswer, Ready, Wait
+from client.wire import Granted, Holder, LeaseAnswer, Ready, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cache_server.locking import KeyLocks
     from cache_server.services.catalogue import Catalogue
     from cache_server.services.waiting import Waiters
+    from client.errors import Failure
 
 
 class Leasing:

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from client.errors import Failure
     from client.names import Kind
     from client.node.files import Files
     from client.settings import Settings
     from client.warnings import Notices
-    from client.wire import Entry, Failure, Holder
+    from client.wire import Entry, Holder
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})

@@ -19,10 +19,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from client.errors import Failure
 from client.node.files import same_file
 from client.node.permissions import UntrustedError
 from client.node.tree import unique_name
-from client.wire import Failure, Holder
+from client.wire import Holder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

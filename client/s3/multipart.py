@@ -1,4 +1,9 @@
-"""Multipart uploads: an object in parts, which appears whole when they are completed."""
+"""Multipart uploads: an object in parts, which appears whole when they are completed.
+
+Only for objects whose name is the digest of their bytes. Some stores (SeaweedFS 4.48) look for the name and complete the
+upload in two steps, so that of several uploads completed at the same moment more than one may win: harmless where all
+of them are the same bytes, and the reason why an entry's description is always written in one request.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +67,8 @@ class Multiparts:
     def complete(self, name: str, upload: str, parts: list[Part], size: int) -> bool:
         """Make the parts the object, create-only; False if its name is taken. ``size``: of all parts together.
 
-        The upload's id stays in use when this does not return True: `abort` frees it.
+        After a try whose answer was lost, an object of that size counts as ours. The upload's id stays in use when this
+        does not return True: `abort` frees it.
         """
         conflicts = 0
 

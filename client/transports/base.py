@@ -10,8 +10,9 @@ from client.errors import TransportError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from client.errors import Failure
     from client.names import Kind
-    from client.wire import Entry, Failure, Granted, Holder, LeaseAnswer
+    from client.wire import Entry, Granted, Holder, LeaseAnswer
 
 Verdict: TypeAlias = Literal["sound", "quarantined", "absent"]
 

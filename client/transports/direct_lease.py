@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, get_args
 
-from client.errors import LeaseLost, WireError
+from client.errors import Failure, LeaseLost, WireError
 from client.layout import lease_file, lease_generation
-from client.wire import Failed, Failure, Granted, Holder, NotGranted, Wait
+from client.wire import Failed, Granted, Holder, NotGranted, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from client.errors import Failure
     from client.names import Kind
     from client.transports.base import Verdict, Withdrawn
-    from client.wire import Failure, LeaseAnswer
+    from client.wire import LeaseAnswer
 
 _REPAIR_WAIT_SECONDS = 10.0
 

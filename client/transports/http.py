@@ -24,9 +24,10 @@ from client.wire import Entry, Ready, lease_answer_from_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from client.errors import Failure
     from client.names import Kind
     from client.transports.limits import Limits
-    from client.wire import Failure, Granted, Holder, LeaseAnswer, Output
+    from client.wire import Granted, Holder, LeaseAnswer, Output
 
 _UPLOADS = 3
 _JSON = {"Content-Type": "application/json"}

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from client.artifact import Compiled
 from client.environment import schedulable_cpus, scrubbed, xla_flags_without_dumps
-from client.errors import CompileError, ConfigurationError
+from client.errors import CompileError, ConfigurationError, Failure
 from client.key import CompilerIdentity
 from client.names import COMPILE_LOG, MAIN_OUTPUT
 from client.settings import Settings
-from client.wire import Failure
 from neuron_backend.compilers.base import MODULE_OUTPUT, Configuration
 from neuron_backend.compilers.worker_pool import Answer, Overtime, Worker, WorkerDied, WorkerPool
 from neuron_backend.runtimes.cpu_artifact import Info, pack

@@ -21,11 +21,10 @@ from client.environment import (
     resolve_target,
     scrubbed,
 )
-from client.errors import CompileError, ConfigurationError, NeffError
+from client.errors import CompileError, ConfigurationError, Failure, FailureClass, NeffError
 from client.key import UNKEYED_WORDS, CompilerIdentity, keyed_flags, normalise_compiler_version
 from client.names import COMPILE_LOG, MAIN_OUTPUT, Kind
 from client.settings import Settings
-from client.wire import Failure, FailureClass
 from neuron_backend.compilers.base import MODULE_OUTPUT, Configuration
 from neuron_backend.compilers.stablehlo import to_text
 

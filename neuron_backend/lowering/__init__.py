@@ -5,10 +5,10 @@ Importing this package imports PyTorch and jaxlib; the rest of the backend does 
 
 from __future__ import annotations
 
-from neuron_backend.lowering.builder import Lifted
+from neuron_backend.lowering.array import Lifted
 from neuron_backend.lowering.capture import Results, trace, trim, used_inputs
 from neuron_backend.lowering.decompositions import decompositions
+from neuron_backend.lowering.errors import UnsupportedOperator
 from neuron_backend.lowering.lower import lower
-from neuron_backend.lowering.registry import UnsupportedOperator
 
 __all__ = ["Lifted", "Results", "UnsupportedOperator", "decompositions", "lower", "trace", "trim", "used_inputs"]

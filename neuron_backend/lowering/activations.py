@@ -10,7 +10,7 @@ from neuron_backend.lowering.registry import lowers
 
 if TYPE_CHECKING:
     from neuron_backend.lowering.array import Array, Number
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 @lowers("aten.relu.default")

@@ -9,24 +9,25 @@ from neuron_backend.lowering.extremes import LAST_PLACE, extreme, least
 from neuron_backend.lowering.pooling import flat_places, to_places
 from neuron_backend.lowering.reductions import total
 from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import iota
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neuron_backend.lowering.array import Array
-    from neuron_backend.lowering.builder import Builder, Call
+    from neuron_backend.lowering.registry import Call
 
 
-def _bounds(builder: Builder, shape: Sequence[int], axis: int, size: int, count: int) -> tuple[Array, Array]:
+def _bounds(shape: Sequence[int], axis: int, size: int, count: int) -> tuple[Array, Array]:
     """First and end of the window that each element's index along ``axis`` names."""
-    place = builder.iota(shape, axis) * size
+    place = iota(shape, axis) * size
     return place / count, (place + (size + count - 1)) / count
 
 
-def _inside(builder: Builder, shape: Sequence[int], axis: int, size: int, count: int) -> Array:
+def _inside(shape: Sequence[int], axis: int, size: int, count: int) -> Array:
     """Whether window ``axis`` holds element ``axis + 1``, in ``shape``."""
-    start, end = _bounds(builder, shape, axis, size, count)
-    element = builder.iota(shape, axis + 1)
+    start, end = _bounds(shape, axis, size, count)
+    element = iota(shape, axis + 1)
     return (start <= element) & (element < end)
 
 
@@ -35,11 +36,11 @@ def _split(x: Array, axis: int, count: int) -> tuple[Array, Array]:
     size = x.shape[axis]
     shape = (*x.shape[:axis], count, *x.shape[axis:])
     spread = x.spread(shape, [each + (each >= axis) for each in range(x.rank)])
-    return spread, _inside(x.builder, shape, axis, size, count)
+    return spread, _inside(shape, axis, size, count)
 
 
 def _lengths(x: Array, axis: int, size: int) -> Array:
-    start, end = _bounds(x.builder, x.shape, axis, size, x.shape[axis])
+    start, end = _bounds(x.shape, axis, size, x.shape[axis])
     return (end - start).to(x.dtype)
 
 
@@ -61,7 +62,7 @@ def _average_backward(gradient: Array, x: Array, dimensions: int) -> Array:
         share = result / _lengths(result, axis, size)
         shape = (*share.shape[: axis + 1], size, *share.shape[axis + 1 :])
         spread = share.spread(shape, [each + (each > axis) for each in range(share.rank)])
-        result = total(_inside(x.builder, shape, axis, size, count).where(spread, 0), [axis])
+        result = total(_inside(shape, axis, size, count).where(spread, 0), [axis])
     return result.to(x.dtype)
 
 

@@ -8,6 +8,7 @@ from jaxlib.mlir.dialects import stablehlo as hlo
 
 from neuron_backend.lowering.array import Array
 from neuron_backend.lowering.regions import fill
+from neuron_backend.lowering.sources import concatenate, iota
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +32,7 @@ def gather(x: Array, indices: Array, axes: Sequence[int], position: int) -> Arra
         index_vector_dim=batch,
     )
     sizes = [1 if axis in axes else size for axis, size in enumerate(x.shape)]
-    return Array(x.builder, hlo.gather(x.value, indices.value, numbers, sizes), x.dtype, shape)
+    return Array(hlo.gather(x.value, indices.value, numbers, sizes), x.dtype, shape)
 
 
 def take(x: Array, indices: Array, axis: int) -> Array:
@@ -41,12 +42,9 @@ def take(x: Array, indices: Array, axis: int) -> Array:
 
 def coordinates(indices: Array, axis: int) -> Array:
     """Return [shape..., rank]: each element's own index, but that of ``axis`` read from ``indices``."""
-    parts = [
-        indices if each == axis else indices.builder.iota(indices.shape, each, indices.dtype)
-        for each in range(indices.rank)
-    ]
+    parts = [indices if each == axis else iota(indices.shape, each, indices.dtype) for each in range(indices.rank)]
     columns = [part.reshape((*indices.shape, 1)) for part in parts]
-    return indices.builder.concatenate(columns, indices.rank)
+    return concatenate(columns, indices.rank)
 
 
 def scatter(

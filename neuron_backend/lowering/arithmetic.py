@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from neuron_backend.lowering.promotion import compute_dtype, pointwise
 from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import conform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neuron_backend.lowering.array import Array, Number, Operand
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 @lowers("aten.add.Tensor", "aten.add.Scalar", "prims.add.default")
@@ -37,7 +38,7 @@ def _scaled(
     if alpha == 1:
         return pointwise(call, function, left, right)
     compute = compute_dtype(out.dtype, left, right, alpha)
-    first, second = (call.builder.operand(each, compute, out.shape) for each in (left, right))
+    first, second = (conform(each, compute, out.shape) for each in (left, right))
     return function(first, second * alpha).to(out.dtype)
 
 

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
+from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo
 from jaxlib.mlir.dialects import stablehlo as hlo
 
-from neuron_backend.lowering.dtypes import tensor_type
+from neuron_backend.lowering.dtypes import attribute, tensor_type
+from neuron_backend.lowering.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jaxlib.mlir import ir
-
-    from neuron_backend.lowering.builder import Builder
 
 Number: TypeAlias = bool | int | float
 Operand: TypeAlias = "Array | Number"
@@ -27,7 +26,6 @@ Operand: TypeAlias = "Array | Number"
 class Array:
     """One static tensor value. Operations want operands of one dtype and shape; Python numbers become splats."""
 
-    builder: Builder
     value: ir.Value[Any]
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -49,11 +47,11 @@ class Array:
 
     def like(self, value: ir.Value[Any]) -> Array:
         """Wrap a value of this array's dtype and shape."""
-        return Array(self.builder, value, self.dtype, self.shape)
+        return Array(value, self.dtype, self.shape)
 
     def full(self, number: Number) -> Array:
         """Return a splat of this array's dtype and shape."""
-        return self.builder.constant(number, self.dtype, self.shape)
+        return constant(number, self.dtype, self.shape)
 
     # Element-wise
 
@@ -107,7 +105,7 @@ class Array:
     def compare(self, direction: str, other: Operand) -> Array:
         """Compare element by element; ``direction`` is one of EQ NE LT LE GT GE, false for NaN but for NE."""
         result = hlo.compare(self.value, self.paired(other).value, hlo.ComparisonDirectionAttr.get(direction))
-        return Array(self.builder, result, torch.bool, self.shape)
+        return Array(result, torch.bool, self.shape)
 
     def equals(self, other: Operand) -> Array:
         """Element-wise ==."""
@@ -131,7 +129,7 @@ class Array:
 
     def is_nan(self) -> Array:
         """Element-wise test for NaN; all false for integers."""
-        return self.differs(self) if self.is_float else self.builder.constant(0, torch.bool, self.shape)
+        return self.differs(self) if self.is_float else constant(0, torch.bool, self.shape)
 
     def where(self, chosen: Operand, otherwise: Operand) -> Array:
         """Select by this boolean array; at least one of the two is an `Array`."""
@@ -147,7 +145,7 @@ class Array:
             return self
         if dtype == torch.bool:
             return self.differs(0)
-        return Array(self.builder, hlo.convert(tensor_type(self.shape, dtype), self.value), dtype, self.shape)
+        return Array(hlo.convert(tensor_type(self.shape, dtype), self.value), dtype, self.shape)
 
     # Shape
 
@@ -158,14 +156,14 @@ class Array:
             return self
         if math.prod(shape) != self.size:
             raise TypeError(f"{list(self.shape)} has not as many elements as {list(shape)}")
-        return Array(self.builder, hlo.reshape(tensor_type(shape, self.dtype), self.value), self.dtype, shape)
+        return Array(hlo.reshape(tensor_type(shape, self.dtype), self.value), self.dtype, shape)
 
     def transpose(self, order: Sequence[int]) -> Array:
         """Permute dimensions: result dimension i is operand dimension ``order[i]``."""
         if list(order) == list(range(self.rank)):
             return self
         shape = tuple(self.shape[axis] for axis in order)
-        return Array(self.builder, hlo.transpose(self.value, list(order)), self.dtype, shape)
+        return Array(hlo.transpose(self.value, list(order)), self.dtype, shape)
 
     def spread(self, shape: Sequence[int], axes: Sequence[int]) -> Array:
         """Broadcast with operand dimension i at result dimension ``axes[i]``; sizes 1 are stretched."""
@@ -175,7 +173,7 @@ class Array:
         if any(size not in {1, shape[axis]} for size, axis in zip(self.shape, axes, strict=True)):
             raise TypeError(f"{list(self.shape)} cannot be broadcast to {list(shape)}")
         value = hlo.broadcast_in_dim(tensor_type(shape, self.dtype), self.value, list(axes))
-        return Array(self.builder, value, self.dtype, shape)
+        return Array(value, self.dtype, shape)
 
     def broadcast(self, shape: Sequence[int]) -> Array:
         """Broadcast by PyTorch's rule: dimensions are matched from the last."""
@@ -190,7 +188,7 @@ class Array:
         low[axis], high[axis], strides[axis] = start, stop, step
         shape = list(self.shape)
         shape[axis] = max(-(-(stop - start) // step), 0)
-        return Array(self.builder, hlo.slice(self.value, low, high, strides), self.dtype, tuple(shape))
+        return Array(hlo.slice(self.value, low, high, strides), self.dtype, tuple(shape))
 
     def pad(
         self, low: Sequence[int], high: Sequence[int], value: Number = 0, interior: Sequence[int] | None = None
@@ -203,8 +201,8 @@ class Array:
             max(before + after + size + max(size - 1, 0) * between, 0)
             for size, before, after, between in zip(self.shape, low, high, inner, strict=True)
         )
-        filler = self.builder.constant(value, self.dtype)
-        return Array(self.builder, hlo.pad(self.value, filler.value, list(low), list(high), inner), self.dtype, shape)
+        filler = constant(value, self.dtype)
+        return Array(hlo.pad(self.value, filler.value, list(low), list(high), inner), self.dtype, shape)
 
     def reverse(self, axes: Sequence[int]) -> Array:
         """Reverse the order of elements along ``axes``."""
@@ -216,3 +214,55 @@ def as_array(candidate: Any) -> Array:
     if not isinstance(candidate, Array):
         raise TypeError(f"a tensor is expected, not {type(candidate).__name__}")
     return candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """A Python float that stands in the graph as ``sentinel`` and becomes an extra rank-0 input of the program.
+
+    ``dtype`` is the type of that input: the operator's compute dtype.
+    """
+
+    sentinel: float
+    dtype: torch.dtype
+
+
+def _refuse(*_operands: Any) -> Any:
+    raise Refused("it computes with the value of a scalar that is lifted")
+
+
+class LiftedNumber(float):
+    """What a handler gets in place of a sentinel: a number that only `constant` knows the value of.
+
+    It equals nothing, so that no shortcut for a special value applies, and refuses arithmetic and order: a handler
+    that computed with it would bake the sentinel into the program.
+    """
+
+    __slots__ = ("array",)
+    array: Array
+
+    @classmethod
+    def read_from(cls, array: Array) -> LiftedNumber:
+        """Return the number that stands for the rank-0 input ``array``."""
+        number = cls(math.nan)
+        number.array = array
+        return number
+
+    def __eq__(self, _other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    __abs__ = __add__ = __divmod__ = __floordiv__ = __mod__ = __mul__ = __neg__ = __pos__ = __pow__ = __radd__ = _refuse
+    __rdivmod__ = __rfloordiv__ = __rmod__ = __rmul__ = __round__ = __rpow__ = __rsub__ = __rtruediv__ = _refuse
+    __sub__ = __truediv__ = __trunc__ = __int__ = __float__ = __bool__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+
+def constant(number: Number, dtype: torch.dtype, shape: Sequence[int] = ()) -> Array:
+    """Return a splat of ``number``, or of the run-time scalar that it stands for."""
+    shape = tuple(shape)
+    if isinstance(number, LiftedNumber):
+        return number.array.to(dtype).broadcast(shape)
+    splat = ir.DenseElementsAttr.get_splat(tensor_type(shape, dtype), attribute(number, dtype))
+    return Array(hlo.constant(splat), dtype, shape)

@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from neuron_backend.lowering.array import constant
 from neuron_backend.lowering.promotion import common_dtype, pointwise
 from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import conform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neuron_backend.lowering.array import Array, Operand
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 def _comparison(direction: str) -> Callable[..., Array]:
     def compare(call: Call, left: Operand, right: Operand) -> Array:
         # A number is rounded to the common dtype here: 0.1 equals the nearest bfloat16, as in PyTorch.
         dtype = common_dtype(left, right)
-        first, second = (call.builder.operand(each, dtype, call.out.shape) for each in (left, right))
+        first, second = (conform(each, dtype, call.out.shape) for each in (left, right))
         return first.compare(direction, second)
 
     return compare
@@ -47,32 +49,32 @@ def _is_nan(_call: Call, x: Array) -> Array:
 
 
 @lowers("aten.isinf.default")
-def _is_infinite(call: Call, x: Array) -> Array:
+def _is_infinite(_call: Call, x: Array) -> Array:
     if not x.is_float:
-        return call.builder.constant(0, torch.bool, x.shape)
+        return constant(0, torch.bool, x.shape)
     return x.apply("abs").equals(math.inf)
 
 
 @lowers("prims.isfinite.default")
-def _is_finite(call: Call, x: Array) -> Array:
+def _is_finite(_call: Call, x: Array) -> Array:
     if not x.is_float:
-        return call.builder.constant(1, torch.bool, x.shape)
+        return constant(1, torch.bool, x.shape)
     return x.apply("abs") < math.inf
 
 
 @lowers("aten.isposinf.default")
-def _is_positive_infinity(call: Call, x: Array) -> Array:
-    return x.equals(math.inf) if x.is_float else call.builder.constant(0, torch.bool, x.shape)
+def _is_positive_infinity(_call: Call, x: Array) -> Array:
+    return x.equals(math.inf) if x.is_float else constant(0, torch.bool, x.shape)
 
 
 @lowers("aten.isneginf.default")
-def _is_negative_infinity(call: Call, x: Array) -> Array:
-    return x.equals(-math.inf) if x.is_float else call.builder.constant(0, torch.bool, x.shape)
+def _is_negative_infinity(_call: Call, x: Array) -> Array:
+    return x.equals(-math.inf) if x.is_float else constant(0, torch.bool, x.shape)
 
 
 @lowers("aten.where.self", "prims.where.default")
 def _where(call: Call, condition: Array, chosen: Operand, otherwise: Operand) -> Array:
-    out, builder = call.out, call.builder
-    mask = builder.operand(condition, torch.bool, out.shape)
-    then, other = (builder.operand(each, out.dtype, out.shape) for each in (chosen, otherwise))
+    out = call.out
+    mask = conform(condition, torch.bool, out.shape)
+    then, other = (conform(each, out.dtype, out.shape) for each in (chosen, otherwise))
     return mask.where(then, other)

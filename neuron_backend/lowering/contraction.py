@@ -32,9 +32,7 @@ def dot(left: Array, right: Array, *, batch: int = 0, contract: tuple[int, int])
         *(size for axis, size in enumerate(right.shape) if axis >= batch and axis != contract[1]),
     )
     dtype = accumulator(left.dtype)
-    return Array(
-        left.builder, hlo.dot_general(tensor_type(shape, dtype), left.value, right.value, numbers), dtype, shape
-    )
+    return Array(hlo.dot_general(tensor_type(shape, dtype), left.value, right.value, numbers), dtype, shape)
 
 
 def convolve(
@@ -89,4 +87,4 @@ def convolve(
         lhs_dilation=list(image_dilation),
         rhs_dilation=list(kernel_dilation),
     )
-    return Array(image.builder, value, dtype, shape)
+    return Array(value, dtype, shape)

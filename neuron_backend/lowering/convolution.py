@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from neuron_backend.lowering.contraction import convolve
 from neuron_backend.lowering.dtypes import accumulator
+from neuron_backend.lowering.errors import Refused
 from neuron_backend.lowering.reductions import total
-from neuron_backend.lowering.registry import Refused, lowers
+from neuron_backend.lowering.registry import lowers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neuron_backend.lowering.array import Array
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from neuron_backend.lowering.registry import lowers
 
 if TYPE_CHECKING:
     from neuron_backend.lowering.array import Array, Operand
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 # Where a quotient lies above its floor by more than this, the division before it was rounded.
 _HALF = 0.5

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from jaxlib.mlir import ir
 
-from neuron_backend.lowering.registry import Refused
+from neuron_backend.lowering.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from neuron_backend.lowering.array import constant
 from neuron_backend.lowering.dtypes import highest, lowest
 from neuron_backend.lowering.reductions import axes_of
 from neuron_backend.lowering.regions import reduce
 from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import iota
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neuron_backend.lowering.array import Array
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
     Pairing = Callable[[Array, Array, Array, Array], tuple[Array, Array]]
 
@@ -61,9 +63,9 @@ def extreme(
 
 def _with_places(x: Array, dim: int, *, largest: bool) -> tuple[Array, Array]:
     if not x.rank:
-        return x, x.builder.constant(0, torch.int64)
+        return x, constant(0, torch.int64)
     axis = dim % x.rank
-    return extreme(x, x.builder.iota(x.shape, axis), [axis], largest=largest)
+    return extreme(x, iota(x.shape, axis), [axis], largest=largest)
 
 
 def _argument(*, largest: bool) -> Callable[..., Array]:

@@ -6,27 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neuron_backend.lowering.builder import LiftedNumber
+from neuron_backend.lowering.array import LiftedNumber, constant
 from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import conform, iota
 
 if TYPE_CHECKING:
     from neuron_backend.lowering.array import Array, Number, Operand
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 @lowers("aten.full.default", "aten.full_like.default", "prims.full.default", "prims.full_like.default")
 def _full(call: Call, _size_or_like: Any, value: Operand, *_rest: Any, **_options: Any) -> Array:
-    return call.builder.operand(value, call.out.dtype, call.out.shape)
+    return conform(value, call.out.dtype, call.out.shape)
 
 
 @lowers("aten.new_full.default")
 def _new_full(call: Call, _like: Array, _size: Any, value: Operand, **_options: Any) -> Array:
-    return call.builder.operand(value, call.out.dtype, call.out.shape)
+    return conform(value, call.out.dtype, call.out.shape)
 
 
 @lowers("aten.scalar_tensor.default")
 def _scalar_tensor(call: Call, value: Number, **_options: Any) -> Array:
-    return call.builder.constant(value, call.out.dtype)
+    return constant(value, call.out.dtype)
 
 
 @lowers(
@@ -43,7 +44,7 @@ def _scalar_tensor(call: Call, value: Number, **_options: Any) -> Array:
 )
 def _zeros(call: Call, *_arguments: Any, **_options: Any) -> Array:
     """Memory that PyTorch leaves uninitialised is zero here: a program has no uninitialised values."""
-    return call.builder.constant(0, call.out.dtype, call.out.shape)
+    return constant(0, call.out.dtype, call.out.shape)
 
 
 @lowers(
@@ -52,7 +53,7 @@ def _zeros(call: Call, *_arguments: Any, **_options: Any) -> Array:
     "aten.new_ones.default",
 )
 def _ones(call: Call, *_arguments: Any, **_options: Any) -> Array:
-    return call.builder.constant(1, call.out.dtype, call.out.shape)
+    return constant(1, call.out.dtype, call.out.shape)
 
 
 def _ramp(call: Call, start: Number, step: Number) -> Array:
@@ -61,7 +62,7 @@ def _ramp(call: Call, start: Number, step: Number) -> Array:
     dtype = out.dtype
     if dtype.is_floating_point:
         dtype = torch.float32 if _exact_in_single(start, step, out.shape[0]) else torch.float64
-    ramp = call.builder.iota(out.shape, 0, dtype)
+    ramp = iota(out.shape, 0, dtype)
     if step != 1:
         ramp = ramp * step
     if start != 0:
@@ -89,5 +90,5 @@ def _iota(call: Call, _length: int, *, start: int, step: int, **_options: Any) -
 
 @lowers("aten.eye.default", "aten.eye.m")
 def _eye(call: Call, *_sizes: int, **_options: Any) -> Array:
-    rows, columns = (call.builder.iota(call.out.shape, axis) for axis in (0, 1))
+    rows, columns = (iota(call.out.shape, axis) for axis in (0, 1))
     return rows.equals(columns).to(call.out.dtype)

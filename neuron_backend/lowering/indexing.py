@@ -8,13 +8,15 @@ import numpy as np
 import torch
 
 from neuron_backend.lowering.addressing import coordinates, gather, take
-from neuron_backend.lowering.registry import Refused, lowers
+from neuron_backend.lowering.errors import Refused
+from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import concatenate, conform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neuron_backend.lowering.array import Array
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 class Advanced:
@@ -24,18 +26,17 @@ class Advanced:
     the index shape stands in the result: at the first indexed dimension if all stand together, else in front.
     """
 
-    def __init__(self, call: Call, x: Array, indices: Sequence[Array | None]) -> None:
+    def __init__(self, _call: Call, x: Array, indices: Sequence[Array | None]) -> None:
         given = {axis: index for axis, index in enumerate(indices) if index is not None}
         if any(is_mask(index) for index in given.values()):
             raise Refused("the result of a boolean index has a shape that depends on values")
         self.axes = list(given)
         self.shape = np.broadcast_shapes(*(index.shape for index in given.values()))
         columns = [
-            from_the_end(call.builder.operand(index, torch.int64, self.shape), x.shape[axis])
-            for axis, index in given.items()
+            from_the_end(conform(index, torch.int64, self.shape), x.shape[axis]) for axis, index in given.items()
         ]
         expanded = [column.reshape((*self.shape, 1)) for column in columns]
-        self.columns = call.builder.concatenate(expanded, len(self.shape))
+        self.columns = concatenate(expanded, len(self.shape))
         together = self.axes == list(range(self.axes[0], self.axes[-1] + 1))
         self.position = self.axes[0] if together else 0
 

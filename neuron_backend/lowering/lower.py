@@ -10,12 +10,13 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 from torch.fx.node import map_aggregate
 
-from neuron_backend.lowering.array import Array
-from neuron_backend.lowering.builder import Builder, Call, Lifted, LiftedNumber
+from neuron_backend.lowering.array import Array, Lifted, LiftedNumber, constant
 from neuron_backend.lowering.dtypes import tensor_type
+from neuron_backend.lowering.errors import Refused, UnsupportedOperator
 from neuron_backend.lowering.families import handler
 from neuron_backend.lowering.pipeline import context, finish
-from neuron_backend.lowering.registry import Refused, UnsupportedOperator
+from neuron_backend.lowering.registry import Call
+from neuron_backend.lowering.sources import dense
 from neuron_backend.module import Module, TensorSpec
 
 if TYPE_CHECKING:
@@ -90,13 +91,12 @@ class _Walk:
             function: Any = func.FuncOp("main", ir.FunctionType.get(kinds, []))
         block = function.add_entry_block()
         with ir.InsertionPoint(block):
-            builder = Builder()
             for scalar, value in zip(self._lifted, list(block.arguments)[len(placeholders) :], strict=True):
-                self._scalars.setdefault(scalar.sentinel, Array(builder, value, scalar.dtype, ()))
+                self._scalars.setdefault(scalar.sentinel, Array(value, scalar.dtype, ()))
             for node, value, spec in zip(placeholders, block.arguments, self._inputs, strict=False):
-                self._values[node] = Array(builder, value, spec.dtype, spec.shape)
+                self._values[node] = Array(value, spec.dtype, spec.shape)
             for node in nodes:
-                self._visit(builder, node)
+                self._visit(node)
             results = self._results(nodes[-1])
             func.ReturnOp([result.value for result in results])
         kind = ir.FunctionType.get(kinds, [result.value.type for result in results])
@@ -116,17 +116,17 @@ class _Walk:
             raise Refused(f"the graph has an input that is no tensor but {kind}; compile with dynamic=False")
         return spec
 
-    def _visit(self, builder: Builder, node: Node) -> None:
+    def _visit(self, node: Node) -> None:
         if node.op == "get_attr":
             self.current = f"get_attr {node.target}"
-            self._values[node] = builder.dense(_attribute(self._graph, str(node.target)))
+            self._values[node] = dense(_attribute(self._graph, str(node.target)))
         elif node.op == "call_function":
             self.current = str(node.target)
-            self._values[node] = self._call(builder, node)
+            self._values[node] = self._call(node)
         elif node.op not in {"placeholder", "output"}:
             raise UnsupportedOperator(f"{node.op} {node.target}", "only calls of ATen operators can be lowered")
 
-    def _call(self, builder: Builder, node: Node) -> Any:
+    def _call(self, node: Node) -> Any:
         if node.target is operator.getitem:
             sequence, position = node.args
             return self._values[sequence][position]  # type: ignore[index]  # getitem's arguments: a node, a number
@@ -139,9 +139,9 @@ class _Walk:
         arguments, keywords = map_aggregate((node.args, node.kwargs), self._argument)
         if all(spec is None or 0 in spec.shape for spec in expected):
             # Nothing to compute, whatever the operator: this spares every handler the case.
-            empty = tuple(spec and builder.constant(0, spec.dtype, spec.shape) for spec in expected)
+            empty = tuple(spec and constant(0, spec.dtype, spec.shape) for spec in expected)
             return empty if isinstance(node.meta["val"], (tuple, list)) else empty[0]
-        result = lowering(Call(builder, node, expected), *arguments, **keywords)
+        result = lowering(Call(node, expected), *arguments, **keywords)
         got = result if isinstance(result, (tuple, list)) else (result,)
         for position, (array, spec) in enumerate(zip(got, expected, strict=True)):
             if spec is not None and (array is None or (array.dtype, array.shape) != (spec.dtype, spec.shape)):

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from neuron_backend.lowering.contraction import dot
 from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import conform
 
 if TYPE_CHECKING:
     from neuron_backend.lowering.array import Array, Number
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 @lowers("aten.mm.default", "aten.mv.default")
@@ -31,7 +32,7 @@ def _accumulated(call: Call, start: Array, product: Array, beta: Number, alpha: 
     """Return beta * start + alpha * product; a beta of 0 keeps NaN and inf of ``start`` out, as in BLAS."""
     result = product if alpha == 1 else product * alpha
     if beta != 0:
-        addend = call.builder.operand(start, product.dtype, product.shape)
+        addend = conform(start, product.dtype, product.shape)
         result = result + (addend if beta == 1 else addend * beta)
     return result.to(call.out.dtype)
 

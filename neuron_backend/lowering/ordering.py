@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from neuron_backend.lowering.array import Array
+from neuron_backend.lowering.array import Array, constant
+from neuron_backend.lowering.errors import Refused
 from neuron_backend.lowering.extremes import extreme
 from neuron_backend.lowering.promotion import common_dtype
 from neuron_backend.lowering.reductions import total
 from neuron_backend.lowering.regions import sort
-from neuron_backend.lowering.registry import Refused, lowers
+from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import iota
 
 if TYPE_CHECKING:
     from neuron_backend.lowering.array import Operand
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 def _ascending(left: Array, right: Array) -> Array:
@@ -28,10 +30,10 @@ def _ascending(left: Array, right: Array) -> Array:
 
 def _sorted(x: Array, dim: int, *, descending: bool) -> tuple[Array, Array]:
     if not x.rank:
-        return x, x.builder.constant(0, torch.int64)
+        return x, constant(0, torch.int64)
     axis = dim % x.rank
     before = (lambda left, right: _ascending(right, left)) if descending else _ascending
-    values, places = sort([x, x.builder.iota(x.shape, axis)], axis, before)
+    values, places = sort([x, iota(x.shape, axis)], axis, before)
     return values, places
 
 
@@ -94,7 +96,7 @@ def _search_sorted(
     if sorter is not None:
         raise Refused("searchsorted with a sorter is not supported")
     common = common_dtype(boundaries, values)
-    needles = values if isinstance(values, Array) else call.builder.constant(values, common)
+    needles = values if isinstance(values, Array) else constant(values, common)
     found = _count_before(boundaries.to(common), needles.to(common), right=right or side == "right")
     return found.to(call.out.dtype)
 
@@ -108,7 +110,7 @@ def _bucketize(call: Call, x: Array, boundaries: Array, *, out_int32: bool = Fal
 def _median(call: Call, x: Array, dim: int, _keepdim: bool = False) -> tuple[Array, Array]:
     """Return the lower of two middles; NaN, if there is one: the last of a sorted row shows it."""
     if not x.rank:
-        return x, call.builder.constant(0, torch.int64)
+        return x, constant(0, torch.int64)
     axis = dim % x.rank
     length = x.shape[axis]
     values, places = _sorted(x, dim, descending=False)
@@ -118,7 +120,7 @@ def _median(call: Call, x: Array, dim: int, _keepdim: bool = False) -> tuple[Arr
 
     middle = [pick(each, (length - 1) // 2) for each in (values, places)]
     if x.is_float:
-        _, first_nan = extreme(x, call.builder.iota(x.shape, axis), [axis], largest=True)
+        _, first_nan = extreme(x, iota(x.shape, axis), [axis], largest=True)
         poisoned = pick(values, length - 1).is_nan()
         worst = [pick(values, length - 1), first_nan.reshape(call.out.shape)]
         middle = [poisoned.where(bad, good) for bad, good in zip(worst, middle, strict=True)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from jaxlib.mlir import ir
 
-from neuron_backend.canonical import CanonicalError, canonicalise, context
+from neuron_backend.canonical import CanonicalError, context, serialise, simplify
 from neuron_backend.lowering.dtypes import dtype_and_shape
-from neuron_backend.lowering.registry import Refused
+from neuron_backend.lowering.errors import Refused
 from neuron_backend.module import Module, Signature, TensorSpec
 
 __all__ = ["context", "finish"]
@@ -18,10 +18,12 @@ def finish(module: ir.Module, messages: list[str]) -> Module:
     Raises `Refused` if MLIR finds it invalid or no version of the ladder can hold it.
     """
     try:
-        code, version = canonicalise(module, messages)
+        simplify(module, messages)
+        signature = _signature(module)
+        code, version = serialise(module, messages)
     except CanonicalError as error:
         raise Refused(f"internal error: {error}") from error
-    return Module(code=code, version=version, signature=_signature(module))
+    return Module(code=code, version=version, signature=signature)
 
 
 def _signature(module: ir.Module) -> Signature:

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from neuron_backend.lowering.addressing import scatter
+from neuron_backend.lowering.array import constant
 from neuron_backend.lowering.dtypes import accumulator
 from neuron_backend.lowering.extremes import LAST_PLACE, better_of, least
 from neuron_backend.lowering.regions import reduce_window
 from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import concatenate, iota
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neuron_backend.lowering.array import Array, Number
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 @dataclass(frozen=True)
@@ -93,19 +95,18 @@ def _max_pool(  # noqa: PLR0917  PyTorch's own signature
 def flat_places(x: Array, dimensions: int) -> Array:
     """Each element's row-major index within the last ``dimensions``, in the shape of ``x``."""
     space = x.shape[-dimensions:]
-    return x.builder.iota((math.prod(space),), 0).reshape(space).broadcast(x.shape)
+    return iota((math.prod(space),), 0).reshape(space).broadcast(x.shape)
 
 
 def to_places(gradient: Array, places: Array, shape: Sequence[int], dimensions: int) -> Array:
     """Add ``gradient`` up at the row-major ``places`` within the last ``dimensions`` of ``shape``."""
     lead, space = math.prod(shape[:-dimensions]), math.prod(shape[-dimensions:])
-    builder = gradient.builder
     dtype = accumulator(gradient.dtype)
     rows = (lead, gradient.size // lead)
-    columns = [builder.iota(rows, 0).reshape((*rows, 1)), places.reshape((*rows, 1))]
+    columns = [iota(rows, 0).reshape((*rows, 1)), places.reshape((*rows, 1))]
     result = scatter(
-        builder.constant(0, dtype, (lead, space)),
-        builder.concatenate(columns, 2),
+        constant(0, dtype, (lead, space)),
+        concatenate(columns, 2),
         gradient.to(dtype).reshape(rows),
         lambda old, new: old + new,
         axes=[0, 1],
@@ -150,7 +151,7 @@ def _divided(
         if len(set(counts)) == 1:
             summed = summed / counts[0]
             continue
-        start = summed.builder.iota(summed.shape, lead + axis) * stride - pad
+        start = iota(summed.shape, lead + axis) * stride - pad
         end = (start + width).apply("minimum", high)
         summed = summed / (end - start.apply("maximum", low)).to(summed.dtype)
     return summed

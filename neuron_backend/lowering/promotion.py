@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from neuron_backend.lowering.array import Array
-from neuron_backend.lowering.builder import LiftedNumber
+from neuron_backend.lowering.array import Array, LiftedNumber
 from neuron_backend.lowering.dtypes import accumulator
+from neuron_backend.lowering.sources import conform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neuron_backend.lowering.array import Operand
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 @functools.cache
@@ -64,5 +64,5 @@ def pointwise(
     out = call.out
     dtype = dtype or out.dtype
     compute = accumulator(dtype) if wide else compute_dtype(dtype, *operands)
-    arrays = [call.builder.operand(operand, compute, out.shape) for operand in operands]
+    arrays = [conform(operand, compute, out.shape) for operand in operands]
     return function(*arrays).to(out.dtype)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neuron_backend.lowering.array import Array, Number
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
     Dims = int | Sequence[int] | None
 

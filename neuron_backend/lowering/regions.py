@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as hlo
 
-from neuron_backend.lowering.array import Array
+from neuron_backend.lowering.array import Array, constant
 from neuron_backend.lowering.dtypes import tensor_type
 
 if TYPE_CHECKING:
@@ -29,18 +29,12 @@ def fill(operation: Any, arguments: Sequence[Array], body: Body) -> None:
     """Give ``operation`` its one region: ``body`` on rank-0 arrays of the dtypes of ``arguments``."""
     block = operation.regions[0].blocks.append(*(tensor_type((), array.dtype) for array in arguments))
     with ir.InsertionPoint(block):
-        inner = [
-            Array(array.builder, value, array.dtype, ())
-            for array, value in zip(arguments, block.arguments, strict=True)
-        ]
+        inner = [Array(value, array.dtype, ()) for array, value in zip(arguments, block.arguments, strict=True)]
         hlo.return_([result.value for result in body(*inner)])
 
 
 def _wrapped(operation: Any, like: Sequence[Array], shape: Sequence[int]) -> list[Array]:
-    return [
-        Array(array.builder, value, array.dtype, tuple(shape))
-        for array, value in zip(like, operation.results, strict=True)
-    ]
+    return [Array(value, array.dtype, tuple(shape)) for array, value in zip(like, operation.results, strict=True)]
 
 
 def reduce(operands: Sequence[Array], initial: Sequence[Number], axes: Sequence[int], body: Body) -> list[Array]:
@@ -53,7 +47,7 @@ def reduce(operands: Sequence[Array], initial: Sequence[Number], axes: Sequence[
     operation = hlo.ReduceOp(
         [tensor_type(shape, array.dtype) for array in operands],
         [array.value for array in operands],
-        [array.builder.constant(number, array.dtype).value for array, number in zip(operands, initial, strict=True)],
+        [constant(number, array.dtype).value for array, number in zip(operands, initial, strict=True)],
         sorted(axes),
     )
     fill(operation, [*operands, *operands], body)
@@ -80,7 +74,7 @@ def reduce_window(
     operation = hlo.ReduceWindowOp(
         [tensor_type(shape, array.dtype) for array in operands],
         [array.value for array in operands],
-        [array.builder.constant(number, array.dtype).value for array, number in zip(operands, initial, strict=True)],
+        [constant(number, array.dtype).value for array, number in zip(operands, initial, strict=True)],
         list(window),
         window_strides=list(strides),
         base_dilations=[1] * len(window),

@@ -1,13 +1,19 @@
-"""Which function lowers which operator, and the one way in which a lowering fails."""
+"""Which function lowers which operator, and what it is told of the node it lowers."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from neuron_backend.lowering.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch.fx import Node
+
     from neuron_backend.lowering.array import Array
+    from neuron_backend.module import TensorSpec
 
 Results: TypeAlias = "Array | tuple[Array | None, ...]"
 Handler: TypeAlias = "Callable[..., Results]"
@@ -16,17 +22,20 @@ _Handler = TypeVar("_Handler", bound="Callable[..., Any]")
 _HANDLERS: dict[str, Handler] = {}
 
 
-class UnsupportedOperator(Exception):  # noqa: N818  the name is part of the package's contract
-    """A graph cannot be lowered: ``operator`` names the node at fault, ``reason`` says why in one clause."""
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a handler knows of the node it lowers, beside the arguments."""
 
-    def __init__(self, operator: str, reason: str) -> None:
-        super().__init__(f"operator {operator} cannot be lowered to StableHLO: {reason}")
-        self.operator = operator
-        self.reason = reason
+    node: Node
+    outputs: tuple[TensorSpec | None, ...]
 
-
-class Refused(Exception):  # noqa: N818  never leaves the package
-    """Raised below a handler, where the operator's name is not known; becomes `UnsupportedOperator`."""
+    @property
+    def out(self) -> TensorSpec:
+        """The (first) result, as PyTorch's shape inference has it."""
+        first = self.outputs[0]
+        if first is None:
+            raise Refused("the first result is not a tensor")
+        return first
 
 
 def lowers(*operators: str) -> Callable[[_Handler], _Handler]:

@@ -13,23 +13,24 @@ import torch
 from neuron_backend.lowering.contraction import dot
 from neuron_backend.lowering.dtypes import accumulator
 from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import iota
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neuron_backend.lowering.array import Array
-    from neuron_backend.lowering.builder import Builder, Call
+    from neuron_backend.lowering.registry import Call
 
-    Weights = Callable[[Builder, int, int, float | None, torch.dtype], Array]
+    Weights = Callable[[int, int, float | None, torch.dtype], Array]
 
 
 def _nearest(shift: float) -> Weights:
     """Take the element at floor((i + shift) * scale)."""
 
-    def weights(builder: Builder, out: int, size: int, factor: float | None, dtype: torch.dtype) -> Array:
-        place = (builder.iota((out, size), 0, dtype) + shift) * _scale(out, size, factor)
+    def weights(out: int, size: int, factor: float | None, dtype: torch.dtype) -> Array:
+        place = (iota((out, size), 0, dtype) + shift) * _scale(out, size, factor)
         source = place.apply("floor").to(torch.int64).apply("minimum", size - 1)
-        return builder.iota((out, size), 1).equals(source).to(dtype)
+        return iota((out, size), 1).equals(source).to(dtype)
 
     return weights
 
@@ -37,8 +38,8 @@ def _nearest(shift: float) -> Weights:
 def _linear(*, align_corners: bool) -> Weights:
     """Mix the two elements around each place, by their distance."""
 
-    def weights(builder: Builder, out: int, size: int, factor: float | None, dtype: torch.dtype) -> Array:
-        place = builder.iota((out, size), 0, dtype)
+    def weights(out: int, size: int, factor: float | None, dtype: torch.dtype) -> Array:
+        place = iota((out, size), 0, dtype)
         if align_corners:
             source = place * ((size - 1) / (out - 1) if out > 1 else 0.0)
         else:
@@ -46,7 +47,7 @@ def _linear(*, align_corners: bool) -> Weights:
         low = source.apply("floor").apply("minimum", size - 1)
         high = (low + 1).apply("minimum", size - 1)
         share = source - low
-        element = builder.iota((out, size), 1, dtype)
+        element = iota((out, size), 1, dtype)
         return element.equals(low).where(1 - share, 0) + element.equals(high).where(share, 0)
 
     return weights
@@ -62,7 +63,7 @@ def _backward(
     dtype = accumulator(gradient.dtype)
     result = gradient.to(dtype)
     for axis, factor in enumerate(factors, 2):
-        matrix = weights(call.builder, gradient.shape[axis], input_size[axis], factor, dtype)
+        matrix = weights(gradient.shape[axis], input_size[axis], factor, dtype)
         product = dot(result, matrix, contract=(axis, 0))
         last = product.rank - 1
         result = product.transpose([*range(axis), last, *range(axis, last)])

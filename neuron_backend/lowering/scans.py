@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neuron_backend.lowering.array import constant
 from neuron_backend.lowering.dtypes import accumulator
 from neuron_backend.lowering.extremes import LAST_PLACE, better_of, least
 from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import iota
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neuron_backend.lowering.array import Array, Number
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 def scan(
@@ -66,8 +68,8 @@ def _running_extreme(*, largest: bool) -> Callable[..., tuple[Array, Array]]:
 
     def lowering(_call: Call, x: Array, dim: int) -> tuple[Array, Array]:
         if not x.rank:
-            return x, x.builder.constant(0, torch.int64)
-        places = -x.builder.iota(x.shape, dim % x.rank)
+            return x, constant(0, torch.int64)
+        places = -iota(x.shape, dim % x.rank)
         pair = scan([x, places], [least(x, largest=largest), LAST_PLACE], dim, better_of(largest=largest))
         return pair[0], -pair[1]
 

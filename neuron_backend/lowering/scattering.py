@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 import torch
 
 from neuron_backend.lowering.addressing import coordinates, scatter, take
-from neuron_backend.lowering.array import Array
+from neuron_backend.lowering.array import Array, constant
 from neuron_backend.lowering.division import floor_quotient
 from neuron_backend.lowering.dtypes import accumulator, highest, lowest
+from neuron_backend.lowering.errors import Refused
 from neuron_backend.lowering.indexing import Advanced, from_the_end, is_mask
-from neuron_backend.lowering.registry import Refused, lowers
+from neuron_backend.lowering.registry import lowers
 from neuron_backend.lowering.scans import scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from neuron_backend.lowering.array import Operand
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
     Combination = Callable[[Array, Array], Array]
 
@@ -42,7 +43,7 @@ def _along(x: Array, dim: int, index: Array, source: Operand, combine: Combinati
         for axis, size in enumerate(places.shape):
             updates = updates.slice(axis, 0, size)
     else:
-        updates = x.builder.constant(source, x.dtype, places.shape)
+        updates = constant(source, x.dtype, places.shape)
     target = coordinates(places, dim % vector.rank)
     return _combined(vector, target, updates, combine, axes=range(vector.rank), window_axes=()).reshape(x.shape)
 

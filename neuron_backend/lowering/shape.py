@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import concatenate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neuron_backend.lowering.array import Array
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 @lowers(
@@ -74,7 +75,7 @@ def _repeat(call: Call, x: Array, repeats: Sequence[int]) -> Array:
 def _concatenate(call: Call, tensors: Sequence[Array], dim: int = 0) -> Array:
     """Join; empty tensors of shape [0] are skipped whatever the others' rank, PyTorch's oldest exception."""
     parts = [each.to(call.out.dtype) for each in tensors if each.shape != (0,)]
-    return call.builder.concatenate(parts, dim % len(call.out.shape))
+    return concatenate(parts, dim % len(call.out.shape))
 
 
 @lowers("aten.flip.default", "prims.rev.default")

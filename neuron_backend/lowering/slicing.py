@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import iota
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neuron_backend.lowering.array import Array
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 def _bounds(length: int, start: int | None, stop: int | None) -> tuple[int, int]:
@@ -59,7 +60,7 @@ def _unbind(_call: Call, x: Array, dim: int = 0) -> tuple[Array, ...]:
 
 @lowers("aten.slice_scatter.default")
 def _slice_scatter(  # noqa: PLR0917  PyTorch's own signature
-    call: Call,
+    _call: Call,
     x: Array,
     source: Array,
     dim: int = 0,
@@ -76,7 +77,7 @@ def _slice_scatter(  # noqa: PLR0917  PyTorch's own signature
     low, high, interior = [0] * x.rank, [0] * x.rank, [0] * x.rank
     low[axis], interior[axis] = first, step - 1
     high[axis] = length - first - ((count - 1) * step + 1)
-    index = call.builder.iota(x.shape, axis)
+    index = iota(x.shape, axis)
     mask = (index >= first) & (index < last)
     if step != 1:
         mask = mask & (index - first).apply("remainder", step).equals(0)
@@ -84,8 +85,8 @@ def _slice_scatter(  # noqa: PLR0917  PyTorch's own signature
 
 
 @lowers("aten.select_scatter.default")
-def _select_scatter(call: Call, x: Array, source: Array, dim: int, index: int) -> Array:
+def _select_scatter(_call: Call, x: Array, source: Array, dim: int, index: int) -> Array:
     axis = dim % x.rank
-    mask = call.builder.iota(x.shape, axis).equals(index % x.shape[axis])
+    mask = iota(x.shape, axis).equals(index % x.shape[axis])
     placed = source.to(x.dtype).reshape((*x.shape[:axis], 1, *x.shape[axis + 1 :])).broadcast(x.shape)
     return mask.where(placed, x)

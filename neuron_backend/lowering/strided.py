@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from neuron_backend.lowering.addressing import take
-from neuron_backend.lowering.registry import Refused, lowers
+from neuron_backend.lowering.array import constant
+from neuron_backend.lowering.errors import Refused
+from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import iota
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from neuron_backend.lowering.array import Array
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 @lowers("aten.as_strided.default", "aten.as_strided_copy.default")
@@ -73,9 +76,9 @@ def _cut(flat: Array, sizes: Sequence[int], strides: Sequence[int], offset: int)
 
 
 def _computed(flat: Array, sizes: Sequence[int], strides: Sequence[int], offset: int) -> Array:
-    index = flat.builder.constant(offset, torch.int64, sizes)
+    index = constant(offset, torch.int64, sizes)
     for axis, stride in enumerate(strides):
-        index = index + flat.builder.iota(sizes, axis) * stride
+        index = index + iota(sizes, axis) * stride
     return take(flat, index, 0)
 
 
@@ -98,9 +101,7 @@ def _diagonal(call: Call, x: Array, offset: int = 0, dim1: int = 0, dim2: int = 
 
 
 @lowers("aten.diagonal_scatter.default")
-def _diagonal_scatter(  # noqa: PLR0917  PyTorch's own signature
-    call: Call, x: Array, source: Array, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Array:
+def _diagonal_scatter(_call: Call, x: Array, source: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:
     """Spread the source along rows or columns and choose: element k stands in row k, below the main one in column k."""
     matrices, order = _matrices(x, dim1, dim2)
     rank, length = matrices.rank, source.shape[-1]
@@ -110,6 +111,6 @@ def _diagonal_scatter(  # noqa: PLR0917  PyTorch's own signature
     low, high = [0] * source.rank, [0] * source.rank
     high[-1] = matrices.shape[along] - length
     spread = source.to(x.dtype).pad(low, high).spread(matrices.shape, [*range(rank - 2), along])
-    row, column = (call.builder.iota(matrices.shape, axis) for axis in (rank - 2, rank - 1))
+    row, column = (iota(matrices.shape, axis) for axis in (rank - 2, rank - 1))
     result = (row + offset).equals(column).where(spread, matrices)
     return result.transpose(sorted(range(rank), key=order.__getitem__))

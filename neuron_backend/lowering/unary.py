@@ -9,14 +9,16 @@ import torch
 
 from neuron_backend.lowering.arithmetic import negative_sign
 from neuron_backend.lowering.division import truncate
+from neuron_backend.lowering.errors import Refused
 from neuron_backend.lowering.promotion import pointwise
-from neuron_backend.lowering.registry import Refused, lowers
+from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.sources import conform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from neuron_backend.lowering.array import Array
-    from neuron_backend.lowering.builder import Call
+    from neuron_backend.lowering.registry import Call
 
 
 def _float(name: str) -> Callable[..., Array]:
@@ -124,7 +126,7 @@ def _convert(call: Call, x: Array, *_dtype: object, **_layout: object) -> Array:
 
 @lowers("aten.copy.default")
 def _copy(call: Call, _x: Array, source: Array, _non_blocking: bool = False) -> Array:
-    return call.builder.operand(source, call.out.dtype, call.out.shape)
+    return conform(source, call.out.dtype, call.out.shape)
 
 
 @lowers("aten.round.decimals")

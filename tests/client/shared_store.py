@@ -17,9 +17,10 @@ from client.wire import Failed, Granted, NotGranted, Ready, Wait
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from client.errors import Failure
     from client.names import Kind
     from client.transports.base import Verdict, Withdrawn
-    from client.wire import Entry, Failure, Holder, LeaseAnswer
+    from client.wire import Entry, Holder, LeaseAnswer
 
 
 @dataclass

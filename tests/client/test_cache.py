@@ -11,11 +11,11 @@ import pytest
 
 from client.artifact import Compiled
 from client.cache import Cache
-from client.errors import CacheMissError, CompileError, ConfigurationError, Denied, Refused, Unreachable
+from client.errors import CacheMissError, CompileError, ConfigurationError, Denied, Failure, Refused, Unreachable
 from client.names import Kind
 from client.settings import Settings
 from client.transports.base import Withdrawn
-from client.wire import Failure, Granted, Holder
+from client.wire import Granted, Holder
 from tests.client.programs import build, compiled, document, entry_of
 from tests.client.shared_store import SharedStore
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from client.errors import CompileError
-from client.wire import Failure
+from client.errors import CompileError, Failure
 
 
 def test_a_compile_error_survives_a_process_pool():

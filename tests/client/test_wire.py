@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client import wire
+from client import errors, wire
 from client.errors import WireError
 from client.names import Kind, check_digest, check_kind, check_output, check_project
 
@@ -88,7 +88,7 @@ def test_a_garbled_header_is_never_taken(text):
         wire.Ready(ENTRY),
         wire.Granted("token", 5, 30.0),
         wire.Wait(5, HOLDER, "2026-11-29T23:00:00Z", 20.5),
-        wire.Failed(wire.Failure("diagnosis", "NCC_EVRF001", "log"), 300.0, replayed=True, host="other"),
+        wire.Failed(errors.Failure("diagnosis", "NCC_EVRF001", "log"), 300.0, replayed=True, host="other"),
         wire.NotGranted(),
     ],
     ids=lambda answer: type(answer).__name__,
@@ -108,9 +108,9 @@ def test_a_malformed_lease_answer_is_never_taken(value):
 
 
 def test_a_long_log_keeps_its_end_where_the_diagnosis_stands():
-    failure = wire.Failure("diagnosis", "text", "x" * wire.MAX_LOG + "NCC_E")
+    failure = errors.Failure("diagnosis", "text", "x" * errors.MAX_LOG + "NCC_E")
     assert failure.to_json()["log"].endswith("NCC_E")
-    assert len(failure.to_json()["log"]) == wire.MAX_LOG
+    assert len(failure.to_json()["log"]) == errors.MAX_LOG
 
 
 @given(st.text(max_size=70))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from client.errors import LeaseLost, Refused
+from client.errors import Failure, LeaseLost, Refused
 from client.names import Kind
 from client.transports.base import Damaged
-from client.wire import Entry, Failed, Failure, Granted, Holder, NotGranted, Output, Producer, Ready, Wait
+from client.wire import Entry, Failed, Granted, Holder, NotGranted, Output, Producer, Ready, Wait
 from tests.client.programs import build, document, entry_of
 from tests.contract.shared_caches import Folder, HttpServer, stored
 from tests.support.servers import running_server

@@ -33,10 +33,12 @@ def key_of_text(text: str) -> tuple[str, str]:
 
     from client.key import CompilerIdentity, Ir, KeyDocument  # noqa: PLC0415
     from client.names import Kind  # noqa: PLC0415
-    from neuron_backend.canonical import canonicalise, context  # noqa: PLC0415
+    from neuron_backend.canonical import context, serialise, simplify  # noqa: PLC0415
 
     with context() as messages:
-        code, version = canonicalise(ir.Module.parse(text), messages)
+        module = ir.Module.parse(text)
+        simplify(module, messages)
+        code, version = serialise(module, messages)
     document = KeyDocument(
         kind=Kind.GRAPH,
         ir=Ir("stablehlo", "vhlo", version, hashlib.sha256(code).hexdigest()),

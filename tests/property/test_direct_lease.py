@@ -15,13 +15,13 @@ import pytest
 from hypothesis import settings, strategies
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from client.errors import LeaseLost
+from client.errors import Failure, LeaseLost
 from client.layout import lease_generation
 from client.names import Kind
 from client.transports.direct_lease import TTL_SECONDS, DirectLease, Standing, Stillness, Waiting
 from client.transports.entry_folder import EntryFolder
 from client.transports.shared_files import SharedFolder
-from client.wire import Failure, Granted, Holder
+from client.wire import Granted, Holder
 
 FAILURES = (None, Failure("diagnosis", "no"), Failure("transient", "killed"))
 

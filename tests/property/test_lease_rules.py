@@ -29,9 +29,10 @@ from cache_server.lease_rules import (
 from cache_server.service import Service
 from cache_server.settings import Settings
 from cache_server.stores.base import Blob
+from client.errors import Failure
 from client.key import key_of
 from client.names import Kind
-from client.wire import Entry, Failed, Failure, Granted, Holder, NotGranted, Output, Producer, Ready, Wait
+from client.wire import Entry, Failed, Granted, Holder, NotGranted, Output, Producer, Ready, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from client.errors import Failure
 from client.names import Kind
 from client.node.files import Files
 from client.node.lock import DIAGNOSIS_LIFE, FAILURE_LIFE, KeyLocks, Turn
 from client.node.tree import Tree
-from client.wire import Failure, Holder
+from client.wire import Holder
 
 if TYPE_CHECKING:
     from pathlib import Path

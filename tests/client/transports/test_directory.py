@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from client.errors import Denied, Refused, Unreachable
+from client.errors import Denied, Failure, Refused, Unreachable
 from client.layout import ENTRY_FILE, TEMPORARY_PREFIX, entry_folder, lease_file, output_file
 from client.names import Kind
 from client.transports import open_transport, shared_files
 from client.transports.base import Damaged
 from client.transports.direct_lease import TTL_SECONDS
 from client.transports.directory import DirectoryTransport
-from client.wire import Entry, Failed, Failure, Granted, Holder, NotGranted, Ready, Wait
+from client.wire import Entry, Failed, Granted, Holder, NotGranted, Ready, Wait
 from tests.client.programs import build, document, entry_of
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client.encoding import encode
-from client.errors import ConfigurationError, Denied, LeaseLost, Refused, TransportError, Unreachable
+from client.errors import ConfigurationError, Denied, Failure, LeaseLost, Refused, TransportError, Unreachable
 from client.names import Kind
 from client.transports import open_transport
 from client.transports.base import Damaged
 from client.transports.http import HttpTransport
 from client.transports.limits import DEFAULT_LIMITS, Limits
-from client.wire import Failure, Granted, Holder, Wait
+from client.wire import Granted, Holder, Wait
 from tests.client.programs import build, document, entry_of
 from tests.client.transports.raw_server import RawServer, answer
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import neuron_backend
-from client.errors import CompileError
-from client.wire import Failure
+from client.errors import CompileError, Failure
 from neuron_backend import programs
 from neuron_backend.eager import dispatch
 
