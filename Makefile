@@ -19,9 +19,11 @@ $(VENV)/.done: pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/python examples/demo.py
 
+# by file, because the tests of one file share a server; then what needs no torch, on the other Pythons found here
 test: setup
 	$(BIN)/neff-cache backend build
-	$(BIN)/python -m pytest -m "not soak"
+	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile
+	$(BIN)/python tests/pythons.py
 
 soak: setup
 	$(BIN)/neff-cache backend build

@@ -54,6 +54,8 @@ class Database:
             raise ConfigurationError(
                 f"--database {self.url.get_backend_name()!r} is not supported: take sqlite or postgresql"
             )
+        if self.is_sqlite and url.database in {None, "", ":memory:"}:
+            raise ConfigurationError("--database names no file: SQLite in memory would forget every lease; give a path")
         self._clock: Clock = clock or (host_clock if self.is_sqlite else server_clock)
         options: dict[str, Any] = {"pool_size": connections, "pool_pre_ping": not self.is_sqlite}
         self.engine = create_engine(self.url, **options)

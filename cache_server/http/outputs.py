@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from cache_server.compression import PlainBytes
@@ -88,7 +89,11 @@ async def send_output(
 
 
 class _Body:
-    """The pieces of an answer. Every method blocks and runs on a worker thread, one at a time."""
+    """The pieces of an answer, read on worker threads, one at a time.
+
+    The lock is for a request that is cancelled in the middle of a read: no thread may find its descriptor closed, and
+    perhaps another file behind it.
+    """
 
     def __init__(self, store: Store, wanted: Representation, part: Span, *, decode: bool) -> None:
         self._store = store
@@ -96,28 +101,37 @@ class _Body:
         self._left = part.stop - part.start
         self._part = part
         self._decode = decode
+        self._lock = threading.Lock()
+        self._closed = False
         self._opened: OpenOutput | None = None
         self._pieces: Iterator[bytes] = iter(())
 
     def has_more(self) -> bool:
+        """Whether bytes are left to be read."""
         return self._left > 0
 
     def first(self, *, read: bool) -> bytes:
-        self._opened = self._store.open_output(self._wanted.blob)
-        if self._opened is None or self._opened.stored_size != self._wanted.stored_size:
-            raise Problem("not_found", "the stored output is missing or damaged; ask for the lease to have it repaired")
-        if not read:
-            self._left = 0
-        if self._left == 0:
-            return b""
-        self._pieces = self._plain(self._opened) if self._decode else self._opened.chunks(*self._part)
-        return self._take()
+        """Open the output and return the first piece, nothing unless ``read``. Blocks."""
+        with self._lock:
+            opened = self._opened = None if self._closed else self._store.open_output(self._wanted.blob)
+            if opened is None or opened.stored_size != self._wanted.stored_size:
+                raise Problem(
+                    "not_found", "the stored output is missing or damaged; ask for the lease to have it repaired"
+                )
+            if not read:
+                self._left = 0
+            if self._left == 0:
+                return b""
+            self._pieces = self._plain(opened) if self._decode else opened.chunks(*self._part)
+            return self._take()
 
     def next(self) -> bytes:
-        return self._take()
+        """Return the next piece. Blocks."""
+        with self._lock:
+            return self._take()
 
     def _take(self) -> bytes:
-        piece = next(self._pieces, None)
+        piece = None if self._closed else next(self._pieces, None)
         if piece is None:
             raise StoreError("a stored output holds fewer bytes than its entry says")
         self._left -= len(piece)
@@ -141,5 +155,8 @@ class _Body:
             raise StoreError(f"a stored output is damaged: {error}") from error
 
     def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
+        """Close the output, after the read that still runs if the request was cancelled."""
+        with self._lock:
+            self._closed = True
+            if self._opened is not None:
+                self._opened.close()

@@ -7,6 +7,7 @@ have a name. The second is not kept by every compatible store, so `S3Store.open`
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import TYPE_CHECKING
 
 from cache_server.address import Address
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 PART_THREADS = 4
 _RESERVE = 4
 """Connections beside those of worker and part threads: probes and health checks."""
+_PROBE = re.compile(re.escape(TEMPORARY_PREFIX) + "[0-9a-f]{32}")
+_QUARANTINE_DEPTH = 4
+"""Slashes in quarantine/<project>/<kind>/<key>/<time>."""
 
 
 def open_s3_store(
@@ -65,7 +69,11 @@ def _store_errors() -> Iterator[None]:
 
 
 class S3Output:
-    """An open output: the answer to one GET, read as it comes in."""
+    """An open output: the answer to one GET, read as it comes in.
+
+    If the object is removed meanwhile, S3 goes on sending it; where a store does not, or the connection breaks just
+    then, reading ends in `StoreError`, never in other bytes.
+    """
 
     def __init__(self, reader: ObjectReader) -> None:
         self._reader = reader
@@ -109,6 +117,22 @@ def _path(blob: Blob) -> str:
     return f"{blob.address.path}/{blob.file_name}"
 
 
+def _address_of(name: str) -> Address | None:
+    """Return the entry that an object belongs to, or None if it is not in an entry's folder."""
+    project, _, rest = name.partition("/")
+    kind, _, rest = rest.partition("/")
+    try:
+        address = Address.parse(project, kind, rest.split("/")[1] if "/" in rest else "")
+    except WireError:
+        return None
+    return address if name.startswith(f"{address.path}/") else None
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a server may have left an unfinished upload or a probe of that name."""
+    return bool(_PROBE.fullmatch(name)) or name.startswith(f"{QUARANTINE}/") or _address_of(name) is not None
+
+
 class S3Store:
     """`cache_server.stores.base.Store` in a bucket."""
 
@@ -137,7 +161,8 @@ class S3Store:
     def check(self) -> None:
         """See that the bucket answers."""
         with _store_errors():
-            self._bucket.check()
+            # whoever asks for our health asks again, and must not hold a thread meanwhile
+            self._bucket.check(patient=False)
 
     def read_entry(self, address: Address) -> bytes | None:
         """Read ``entry.json``."""
@@ -204,25 +229,24 @@ class S3Store:
     def _keys(self, folder: str) -> Iterator[Address]:
         last: Address | None = None
         for item in self._bucket.objects(folder):
-            project, kind, *between, _ = item.name.split("/")
-            try:
-                address = Address.parse(project, kind, between[-1] if between else "")
-                if address != last and item.name.startswith(f"{address.path}/"):
-                    last = address
-                    yield address
-            except WireError:
-                continue
+            address = _address_of(item.name)
+            if address is not None and address != last:
+                last = address
+                yield address
 
     def sweep_uploads(self, before: float) -> int:
-        """Abort multipart uploads by the age of their beginning, and remove what a killed probe left."""
+        """Abort multipart uploads by the age of their beginning, and remove what a killed probe left.
+
+        Uploads to names that are not ours are left alone: a bucket may have other users.
+        """
         removed = 0
         with _store_errors():
             for upload in list(self._bucket.multiparts.unfinished()):
-                if upload.begun < before:
+                if upload.begun < before and _is_ours(upload.name):
                     self._bucket.multiparts.abort(upload.name, upload.upload)
                     removed += 1
             for item in list(self._bucket.objects(TEMPORARY_PREFIX)):
-                if item.modified < before:
+                if item.modified < before and _is_ours(item.name):
                     self._bucket.remove(item.name)
         return removed
 
@@ -233,6 +257,8 @@ class S3Store:
         with _store_errors():
             for item in self._bucket.objects(f"{QUARANTINE}/"):
                 entry = item.name.rpartition("/")[0]
+                if entry.count("/") != _QUARANTINE_DEPTH:
+                    continue
                 youngest[entry] = max(youngest.get(entry, 0.0), item.modified)
                 names.setdefault(entry, []).append(item.name)
             old = [entry for entry, modified in youngest.items() if modified < before]

@@ -57,9 +57,9 @@ class Bucket:
         """Close idle connections."""
         self.requests.connection.close()
 
-    def check(self) -> None:
-        """Return if the bucket is there, answers now, and may be listed."""
-        self.requests.list("list_objects_v2", "", MaxKeys=1)
+    def check(self, *, patient: bool) -> None:
+        """Return if the bucket is there, answers (``patient``: perhaps after a while), and may be listed."""
+        self.requests.list("list_objects_v2", "", patient=patient, MaxKeys=1)
 
     def open(self, name: str) -> ObjectReader | None:
         """Ask for an object's bytes; None if it is absent. The answer's body is read by what is returned."""

@@ -122,7 +122,12 @@ _SENTENCES = {
     Reason.CLOCK: "{where} refuses this machine's clock ({shown}): S3 allows 15 minutes off, so set the time (NTP)",
     Reason.REFUSED: "{where} refuses {operation} ({shown})",
 }
-_BAD_SIGNATURE = "{where} refuses the signature ({shown}): check AWS_SECRET_ACCESS_KEY, the region and the endpoint"
+_OTHER_REGION = "{where} is in another region ({shown}): set it with ?region=NAME or AWS_DEFAULT_REGION"
+_BY_CODE_ALONE = {
+    "SignatureDoesNotMatch": "{where} refuses the signature ({shown}): check secret key, region and endpoint",
+    "PermanentRedirect": _OTHER_REGION,
+    "AuthorizationHeaderMalformed": _OTHER_REGION,
+}
 
 
 def answered(operation: str, where: str, *, status: int, code: str, retry_after: float | None = None) -> S3Error:
@@ -130,7 +135,7 @@ def answered(operation: str, where: str, *, status: int, code: str, retry_after:
     # HEAD has no body, so there the status stands in for the code
     code = "" if code.isdigit() else code
     reason = _BY_CODE.get(code) or _BY_STATUS.get(status, Reason.REFUSED)
-    sentence = _BAD_SIGNATURE if code == "SignatureDoesNotMatch" else _SENTENCES[reason]
+    sentence = _BY_CODE_ALONE.get(code) or _SENTENCES[reason]
     text = sentence.format(
         where=where, operation=operation, shown=f"{status} {code}".strip(), right=RIGHTS.get(operation, operation)
     )

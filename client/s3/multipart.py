@@ -1,8 +1,8 @@
 """Multipart uploads: an object in parts, which appears whole when they are completed.
 
-Only for objects whose name is the digest of their bytes. Some stores (SeaweedFS 4.48) look for the name and complete the
-upload in two steps, so that of several uploads completed at the same moment more than one may win: harmless where all
-of them are the same bytes, and the reason why an entry's description is always written in one request.
+Only for objects whose name is the digest of their bytes. Some stores (SeaweedFS 4.48) look for the name and complete
+the upload in two steps, so that of several uploads completed at the same moment more than one may win: harmless where
+all of them are the same bytes, and the reason why an entry's description is always written in one request.
 """
 
 from __future__ import annotations
@@ -130,14 +130,16 @@ class Multiparts:
                 self.abort(target, upload)
             raise
 
-    def unfinished(self) -> Iterator[Unfinished]:
-        """Yield the uploads below the prefix that have not ended."""
+    def unfinished(self, *, page_size: int = 1000) -> Iterator[Unfinished]:
+        """Yield the uploads below the prefix that have not ended, in no order."""
         more: dict[str, Any] = {}
         while True:
-            page = self._requests.list("list_multipart_uploads", "", **more)
+            page = self._requests.list("list_multipart_uploads", "", MaxUploads=page_size, **more)
             for item in page.get("Uploads", ()):
                 name = item["Key"].removeprefix(self._requests.root)
                 yield Unfinished(name, item["UploadId"], item["Initiated"].timestamp())
-            if not page.get("IsTruncated"):
+            # SeaweedFS gives only the second of the two
+            markers = {"KeyMarker": page.get("NextKeyMarker"), "UploadIdMarker": page.get("NextUploadIdMarker")}
+            more = {name: marker for name, marker in markers.items() if marker}
+            if not page.get("IsTruncated") or not more:
                 return
-            more = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}

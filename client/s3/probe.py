@@ -22,7 +22,7 @@ def probe(bucket: Bucket) -> None:
     missing, or what the store does instead of keeping a name to its first writer.
     """
     try:
-        bucket.check()
+        bucket.check(patient=True)
     except S3Error as error:
         if error.reason is not Reason.DENIED:
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from client.s3.sdk import Connection
@@ -32,20 +33,24 @@ class Requests:
         self.checksums = False
         self.root = f"{url.prefix}/" if url.prefix else ""
         self._policy = policy
+        self._impatient = replace(policy, seconds=0.0)
 
     @property
     def where(self) -> str:
         """The bucket and its endpoint, in words for a message."""
         return self.connection.where
 
-    def run(self, attempt: Callable[[bool], _Answer]) -> _Answer:
-        """Call ``attempt`` until it succeeds, fails for good, or time is up; see `RetryPolicy.run`."""
+    def run(self, attempt: Callable[[bool], _Answer], *, patient: bool = True) -> _Answer:
+        """Call ``attempt`` until it succeeds, fails for good, or time is up; see `RetryPolicy.run`.
+
+        Not ``patient``: once, or twice if the credentials ran out.
+        """
         used = self.connection.generation
 
         def renew() -> None:
             self.connection.renew(used)
 
-        return self._policy.run(attempt, renew=renew)
+        return (self._policy if patient else self._impatient).run(attempt, renew=renew)
 
     def once(self, operation: str, name: str, **parameters: Any) -> dict[str, Any]:
         """Ask about the object ``name`` once."""
@@ -55,9 +60,11 @@ class Requests:
         """Ask about the object ``name``, again if that helps."""
         return self.run(lambda _: self.once(operation, name, **parameters))
 
-    def list(self, operation: str, prefix: str, **parameters: Any) -> dict[str, Any]:
+    def list(self, operation: str, prefix: str, *, patient: bool = True, **parameters: Any) -> dict[str, Any]:
         """Ask for one page of what begins with ``prefix``."""
-        return self.run(lambda _: self.connection.call(operation, Prefix=self.root + prefix, **parameters))
+        return self.run(
+            lambda _: self.connection.call(operation, Prefix=self.root + prefix, **parameters), patient=patient
+        )
 
     def checksum(self, data: bytes | bytearray) -> dict[str, str]:
         """Return the parameter that carries the checksum of ``data``, if checksums are on."""

@@ -24,7 +24,7 @@ class RetryPolicy:
     hold a job for a minute.
     """
 
-    seconds: float = 30.0
+    seconds: float = 20.0
     first: float = 0.1
     longest: float = 5.0
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from client.errors import ConfigurationError
+from client.transports.direct_lease import TTL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,24 +20,32 @@ if TYPE_CHECKING:
 
 __all__ = ["open_transport"]
 
-_EXPECTED = "expected http(s)://host[:port][/base], file:///folder, or a path that begins with /, ./ or ~"
+_EXPECTED = (
+    "expected http(s)://host[:port][/base], s3://bucket/prefix, file:///folder, or a path that begins with /, ./ or ~"
+)
 _HOST = re.compile(r"\[?[A-Za-z0-9][A-Za-z0-9.:-]*\]?(/.*)?")
 
 
-def open_transport(url: str, project: str, environ: Mapping[str, str]) -> Transport:
+def open_transport(
+    url: str, project: str, environ: Mapping[str, str], *, lease_seconds: float = TTL_SECONDS
+) -> Transport:
     """Return the shared cache at ``url`` (the value of ``NEURON_CACHE_URL``) and its project, without connecting.
 
-    Raises `ConfigurationError` for an address that cannot be followed, `client.errors.WireError` for a malformed
-    project.
+    ``lease_seconds`` is the time to live of direct leases; a server decides about its own. Raises `ConfigurationError`
+    for an address that cannot be followed, `client.errors.WireError` for a malformed project.
     """
     scheme, separator, _ = url.partition("://")
     if scheme.lower() in {"http", "https"} and separator:
         from client.transports.http import HttpTransport  # noqa: PLC0415 - see above
 
         return HttpTransport(url, project, environ)
+    if scheme.lower() == "s3" and separator:
+        from client.transports.s3 import S3Transport  # noqa: PLC0415 - see above
+
+        return S3Transport(url, project, lease_seconds=lease_seconds)
     from client.transports.directory import DirectoryTransport  # noqa: PLC0415 - see above
 
-    return DirectoryTransport(_folder(url), project)
+    return DirectoryTransport(_folder(url), project, lease_seconds=lease_seconds)
 
 
 def _folder(url: str) -> Path:
@@ -51,7 +60,7 @@ def _folder(url: str) -> Path:
         guess = f"http://{shown}" if _HOST.fullmatch(shown) else f"./{shown}"
         raise ConfigurationError(f"the cache's address {shown!r} is not clear: did you mean {guess}? {_EXPECTED}")
     if scheme.lower() != "file":
-        raise ConfigurationError(f"the cache's address begins with {scheme}://, which does not work yet: {_EXPECTED}")
+        raise ConfigurationError(f"the cache's address begins with {scheme}://, which is not known here: {_EXPECTED}")
     parts = urlsplit(url)
     path = Path(unquote(parts.path))
     if parts.netloc not in {"", "localhost"} or not path.is_absolute():

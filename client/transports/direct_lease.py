@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, get_args
 
-from client.errors import Failure, LeaseLost, WireError
+from client.errors import Failure, LeaseLost, Unreachable, WireError
 from client.layout import lease_file, lease_generation
 from client.wire import Failed, Granted, Holder, NotGranted, Wait
 
@@ -35,6 +35,7 @@ DIAGNOSIS_SECONDS = 300.0
 FAILURE_SECONDS = 600.0
 """For how long those who waited are told of a failure at all."""
 _MAX_TTL = 3600.0
+_LOOKS = 10
 _POLL_SECONDS = (0.5, 5.0)
 _NOBODY = Holder(host="unknown", pid=0)
 
@@ -134,22 +135,34 @@ class Stillness:
 
 
 class DirectLease:
-    """The lease of one key. ``nonce`` makes what tells holders apart; safe to use from several threads."""
+    """The lease of one key. ``nonce`` makes what tells holders apart; safe to use from several threads.
+
+    ``ttl_seconds`` is the time to live of the leases that are taken here; that of others is read from theirs.
+    """
 
     def __init__(
-        self, store: LeaseStore, stillness: Stillness, *, nonce: Callable[[], str] = lambda: secrets.token_hex(16)
+        self,
+        store: LeaseStore,
+        stillness: Stillness,
+        *,
+        ttl_seconds: float = TTL_SECONDS,
+        nonce: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
         self._store = store
         self._stillness = stillness
+        self._ttl_seconds = ttl_seconds
         self._nonce = nonce
 
     def current(self) -> Standing | None:
         """Return the highest generation, or None if there is none."""
-        while generations := self._generations():
+        for _ in range(_LOOKS):
+            generations = self._generations()
+            if not generations:
+                return None
             found = self.generation(generations[-1])
-            if found is not None:
+            if found is not None:  # else it was tidied away since, under a higher one
                 return found
-        return None
+        raise Unreachable(f"{lease_file(generations[-1])} is listed in the shared cache, and yet cannot be read")
 
     def generation(self, generation: int) -> Standing | None:
         """Return one generation, or None if it is not there (any more)."""
@@ -167,7 +180,7 @@ class DirectLease:
     def succeed(self, standing: Standing | None, holder: Holder, now: float) -> Granted | None:
         """Take the generation after ``standing``; None if another process was quicker."""
         generation = 1 if standing is None else standing.generation + 1
-        mine = Standing(generation, self._nonce(), holder, _time(now))
+        mine = Standing(generation, self._nonce(), holder, _time(now), ttl_seconds=self._ttl_seconds)
         if not self._store.create(lease_file(generation), mine.encoded()):
             return None
         # Since our look this generation may have come, ended and been tidied away under a higher one.

@@ -78,7 +78,7 @@ def test_a_store_of_an_unknown_kind_is_refused(store: str) -> None:
         Settings(store=store).store_path()
 
 
-@pytest.mark.parametrize("url", ["nonsense", "mysql://h/x"])
+@pytest.mark.parametrize("url", ["nonsense", "mysql://h/x", "sqlite://", "sqlite:///:memory:"])
 def test_a_database_of_an_unknown_kind_is_refused_without_showing_a_password(tmp_path: Path, url: str) -> None:
     with pytest.raises(ConfigurationError, match="--database"):
         Service.open(Settings(data_dir=tmp_path / "d", database=url))

@@ -1,7 +1,8 @@
-"""The shared caches that the contract of transports is run against: a folder, and the real server over HTTP."""
+"""The shared caches that the contract of transports is run against: a folder, a bucket, the real server over HTTP."""
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
@@ -11,20 +12,29 @@ from typing import TYPE_CHECKING, Protocol
 
 from client.layout import entry_folder, output_file
 from client.transports import open_transport
+from tests.support.stored import FilesInBucket, FilesInFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from client.transports.base import Transport
     from client.wire import Entry
+    from tests.support.s3 import S3Server
     from tests.support.servers import Server
+    from tests.support.stored import StoredFiles
+
+_SHORT_LEASE_SECONDS = 2.0
+"""Longer than a step of a test takes on a busy machine."""
 
 
 class SharedCache(Protocol):
     """What a test does to a shared cache besides using it."""
 
     name: str
-    root: Path
+
+    @property
+    def files(self) -> StoredFiles:
+        """What lies in the store."""
 
     def open(self, project: str = "default") -> Transport:
         """Return a transport as another process would have it; closed at the end."""
@@ -39,6 +49,10 @@ class Folder:
     closing: ExitStack
     name: str = "folder"
 
+    @property
+    def files(self) -> StoredFiles:
+        return FilesInFolder(self.root)
+
     def open(self, project: str = "default") -> Transport:
         transport = open_transport(str(self.root), project, {})
         self.closing.callback(transport.close)
@@ -49,6 +63,31 @@ class Folder:
         newest = max(folder.glob("lease-*.json"))
         long_ago = time.time() - 1000
         os.utime(newest, (long_ago, long_ago))
+
+
+class S3Bucket:
+    """A prefix of a real S3 server's bucket that nobody else uses."""
+
+    name = "s3"
+
+    def __init__(self, server: S3Server, closing: ExitStack) -> None:
+        self.url = server.new_url()
+        self.files = FilesInBucket(self.url)
+        self._closing = closing
+        closing.callback(self.files.close)
+
+    def open(self, project: str = "default") -> Transport:
+        transport = open_transport(self.url, project, {})
+        self._closing.callback(transport.close)
+        return transport
+
+    def run_out(self, entry: Entry) -> None:
+        """Shorten the lease's time to live, and wait: nobody can change when an object was written."""
+        folder = entry_folder(entry.project, entry.kind, entry.key)
+        newest = max(name for name in self.files.names() if name.startswith(f"{folder}/lease-"))
+        lease = json.loads(self.files.read(newest))
+        self.files.write(newest, json.dumps({**lease, "ttl_seconds": _SHORT_LEASE_SECONDS}).encode())
+        time.sleep(_SHORT_LEASE_SECONDS + 1.1)  # S3 tells times in whole seconds
 
 
 @dataclass
@@ -62,8 +101,8 @@ class HttpServer:
         self.environment = {"NEURON_CACHE_TOKEN": self.server.token}
 
     @property
-    def root(self) -> Path:
-        return self.server.data / "store"
+    def files(self) -> StoredFiles:
+        return FilesInFolder(self.server.data / "store")
 
     def open(self, project: str = "default") -> Transport:
         transport = open_transport(self.server.url, project, self.environment)
@@ -77,9 +116,8 @@ class HttpServer:
         assert changed == 1
 
 
-def stored(cache: SharedCache, entry: Entry, name: str) -> Path:
-    """Return the file of an output, wherever the shared cache keeps it."""
+def stored(entry: Entry, name: str) -> str:
+    """Return the name in the store of an output's file."""
     output = entry.output(name)
     assert output is not None
-    folder = cache.root / entry_folder(entry.project, entry.kind, entry.key)
-    return folder / output_file(output.sha256, output.encoding)
+    return f"{entry_folder(entry.project, entry.kind, entry.key)}/{output_file(output.sha256, output.encoding)}"

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from sqlalchemy import URL
 
 from cache_server.address import Address
 from cache_server.database import leases
+from cache_server.database.engine import Database
+from cache_server.database.migrate import migrate
 from cache_server.errors import Problem
 from cache_server.lease_rules import (
     DIAGNOSIS_MEMORY,
@@ -42,6 +48,7 @@ _Result = TypeVar("_Result")
 TTL = 30.0
 DOCUMENTS = [{"schema": 1, "kind": "graph", "name": name} for name in ("a", "b")]
 ADDRESSES = [Address("default", Kind.GRAPH, key_of(document)) for document in DOCUMENTS]
+MOSTLY = st.sampled_from([True, True, True, False])
 FAILURES = st.sampled_from(
     [None, Failure("diagnosis", "NCC_E1"), Failure("resource", "memory"), Failure("transient", "gone")]
 )
@@ -55,6 +62,18 @@ def _attempt(work: Callable[[], _Result]) -> tuple[_Result | None, str | None]:
         return None, problem.kind.name
 
 
+@functools.cache
+def _empty_database() -> Path:
+    """Make the tables once: every example begins with a copy."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    path = Path(folder.name) / "cache.db"
+    database = Database(URL.create("sqlite", database=str(path)))
+    migrate(database)
+    database.close()
+    return path
+
+
 class LeaseMachine(RuleBasedStateMachine):
     """Many processes ask for two keys, renew, fail, fall silent, publish; entries are deleted; servers restart."""
 
@@ -62,6 +81,7 @@ class LeaseMachine(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.now = 1_800_000_000.0
+        shutil.copyfile(_empty_database(), Path(self.folder.name) / "cache.db")
         self.service = self._open()
         self.granted: list[tuple[Address, Granted]] = []
         self.highest: dict[Address, int] = {}
@@ -97,7 +117,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
 
-    @rule(which=st.integers(0, 1), seen=st.booleans(), retry=st.booleans(), may_publish=st.booleans())
+    @rule(which=st.integers(0, 1), seen=st.booleans(), retry=st.booleans(), may_publish=MOSTLY)
     def ask(self, which: int, *, seen: bool, retry: bool, may_publish: bool) -> None:
         address = ADDRESSES[which]
         request = LeaseRequest(
@@ -148,7 +168,7 @@ class LeaseMachine(RuleBasedStateMachine):
         if own:
             del self.holder[address]
 
-    @rule(which=st.integers(0, 1), uploaded=st.booleans())
+    @rule(which=st.integers(0, 1), uploaded=MOSTLY)
     def publish(self, which: int, *, uploaded: bool) -> None:
         address = ADDRESSES[which]
         self.builds += 1
@@ -175,6 +195,13 @@ class LeaseMachine(RuleBasedStateMachine):
         self.entries.add(address)
         self.holder.pop(address, None)
 
+    @rule(which=st.integers(0, 1), seconds=st.sampled_from([0.0, 29.0, 31.0]))
+    def compile(self, which: int, seconds: float) -> None:
+        """The usual course of things, which chance alone would seldom put together."""
+        self.ask(which, seen=False, retry=True, may_publish=True)
+        self.now += seconds
+        self.publish(which, uploaded=True)
+
     @rule(which=st.integers(0, 1))
     def delete(self, which: int) -> None:
         address = ADDRESSES[which]
@@ -198,7 +225,12 @@ class LeaseMachine(RuleBasedStateMachine):
 
 TestLeaseMachine = pytest.mark.timeout(100)(LeaseMachine.TestCase)
 TestLeaseMachine.settings = settings(
-    max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=30,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    # every step is real I/O: shrinking would take minutes, and thirty steps can be read
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 ACCESS_KEY, SECRET_KEY = "testaccess", "test-secret-that-must-not-be-shown"
 READY_SECONDS = 40
+_UNTIL_INPUT_ENDS = '"$@" </dev/null & read -r _; kill -KILL $!'
+"""Runs a program until we end, however we end."""
 BUCKET = "neffs"
 
 _numbers = count(1)
@@ -157,9 +159,9 @@ def _start(command: Sequence[str], folder: Path, environment: Mapping[str, str])
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     with (folder / "output.txt").open("wb") as output:
         process = subprocess.Popen(
-            command,
+            ["/bin/sh", "-c", _UNTIL_INPUT_ENDS, "sh", *command],
             cwd=folder,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
             start_new_session=True,
@@ -173,6 +175,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=10)
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def _ready(server: S3Server, process: subprocess.Popen[bytes], folder: Path) -> S3Server:

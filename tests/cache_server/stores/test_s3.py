@@ -178,6 +178,19 @@ def test_an_upload_whose_server_died_is_swept(
         dead.commit(BLOB)
 
 
+def test_what_others_keep_in_the_bucket_is_not_swept(store: S3Store, server: S3Server, prefix: str) -> None:
+    theirs = ("backup.tar", "default/graph/model.bin", "tmp-notes", "quarantine/readme")
+    uploads = {name: store._bucket.multiparts.begin(name) for name in theirs[:3]}
+    for name in theirs:
+        store._bucket.create(name, b"x")
+    later = time.time() + 3600
+    assert (store.sweep_uploads(later), store.sweep_quarantine(later)) == (0, 0)
+    kept = all_objects(server.url(prefix))
+    assert sorted(kept) == sorted([*theirs, *(f"unfinished {name}" for name in uploads)])
+    for name, upload in uploads.items():
+        store._bucket.multiparts.abort(name, upload)
+
+
 def test_what_a_killed_probe_left_is_swept(store: S3Store, server: S3Server, prefix: str) -> None:
     store._bucket.create(f"{TEMPORARY_PREFIX}{'0' * 32}", b"1")
     assert list(store.addresses()) == []

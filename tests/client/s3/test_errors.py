@@ -29,6 +29,8 @@ ANSWERS = [
     (507, "", Reason.FULL),
     (400, "InvalidArgument", Reason.REFUSED),
     (501, "NotImplemented", Reason.REFUSED),
+    (301, "PermanentRedirect", Reason.REFUSED),
+    (400, "AuthorizationHeaderMalformed", Reason.REFUSED),
 ]
 
 

@@ -531,7 +531,7 @@ def test_a_proxy_that_opens_no_tunnel_is_named() -> None:
         ("cache:8080", "did you mean http://cache:8080"),
         ("cache.example/base", "did you mean http://cache.example/base"),
         ("some folder", r"did you mean \./some folder"),
-        ("s3://bucket/prefix", "does not work yet"),
+        ("gs://bucket/prefix", "is not known here"),
         ("http://user:pass@cache/", "holds a user or password"),
         ("http://user:pass/word@cache/", "no URL"),
         ("user:pass@cache:8080", "did you mean http://cache:8080"),

@@ -1,0 +1,97 @@
+"""The wheel works where nothing of the checkout is: bare environments, no compiler run, no device library."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [str(word) for word in command],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd="/",
+        env={**kept, **environment},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def environment(folder: Path, wheel: Path, *packages: str) -> Path:
+    """Return the Python of a bare environment that holds the wheel and ``packages``."""
+    run(sys.executable, "-m", "venv", folder)
+    python = folder / "bin" / "python"
+    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt")
+    run(*pip, *packages)
+    return python
+
+
+def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.partition("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"client", "cache_server", "neuron_backend"}
+    assert any(name.startswith("cache_server/_migrations/versions/") for name in names)
+    assert any(name.endswith("neuron_device.cpp") for name in names)
+    assert any(name.endswith("py.typed") for name in names)
+    assert not [name for name in names if name.endswith((".so", ".pyc")) or "_lib/" in name]
+
+
+def test_the_server_starts_from_the_wheel_alone(wheel, tmp_path):
+    python = environment(tmp_path / "server", wheel, f"{wheel}[server]")
+    command = python.parent / "neff-cache"
+    assert run(command, "--version").strip() == "neff-cache 0.1.0"
+    process = subprocess.Popen(
+        [command, "serve", "--port", "0", "--data-dir", tmp_path / "data"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd="/",
+        env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "config")},
+    )
+    try:
+        assert process.stdout is not None
+        url = next(word for word in process.stdout.readline().split() if word.startswith("http://"))
+        with urllib.request.urlopen(f"{url}/readyz", timeout=10) as answer:
+            assert answer.status == 200
+            assert answer.read() == b"ok"
+    finally:
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+        process.stdout.close()
+
+
+def test_torch_is_whole_beside_the_base_install(wheel, tmp_path):
+    python = environment(tmp_path / "torch", wheel, str(wheel), "torch", "numpy")
+    assert run(python.parent / "neff-cache", "--version").strip() == "neff-cache 0.1.0"
+    script = "import torch; print(torch.ones(2).sum().item(), torch._C._get_privateuse1_backend_name())"
+    assert run(python, "-W", "error", "-c", script).strip() == "2.0 privateuseone"
+    needs = run(python.parent / "neff-cache", "backend", "--help")
+    assert "build" in needs
+    said = run(python, "-c", "import neuron_backend, torch")
+    assert "jaxlib is not installed" in said
+    refused = subprocess.run(
+        [python.parent / "neff-cache", "serve"], capture_output=True, text=True, timeout=60, check=False, cwd="/"
+    )
+    assert refused.returncode == 2
+    assert "pip install 'neff-cache[server]'" in refused.stderr
