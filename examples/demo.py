@@ -28,6 +28,7 @@ EXAMPLES = ("train_digits", "train_gpt")
 RANKS = 2
 STEPS = 50
 LIMIT_SECONDS = 600
+TABLE_WIDTH = 132
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def main() -> None:
             environment["NEURON_CACHE_URL"] = address
             for job, node in (("cold", "node-a"), ("second", "node-b")):
                 jobs += [run_job(f"{job} {name}", name, node, folder, environment) for name in EXAMPLES]
-        Console(width=max(120, Console().width)).print(table(jobs))
+        Console(width=max(TABLE_WIDTH, Console().width)).print(table(jobs))
         for cold, second in zip(jobs[:2], jobs[2:], strict=True):
             if second.summary["compiles"] or second.losses != cold.losses:
                 raise SystemExit(f"{second.name}: expected no compile and the cold job's losses to the bit")

@@ -129,6 +129,15 @@ class Store(Protocol):
     def addresses(self) -> Iterator[Address]:
         """Yield every key that has a folder, while the store changes underneath; foreign names are passed over."""
 
+    def free_bytes(self) -> int | None:
+        """Return how many bytes there is room for, or None where no bound is known (a bucket)."""
+
+    def walk(self) -> Iterator[StoredFile]:
+        """Yield every file by its path below the root, those of one folder together; unfinished uploads left out."""
+
+    def unfinished(self) -> Iterator[StoredFile]:
+        """Yield uploads that did not end; names are for people, ``modified`` is what `sweep_uploads` goes by."""
+
     def sweep_uploads(self, before: float) -> int:
         """Remove uploads that ended before ``before`` (seconds since the epoch) without commit; return how many."""
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from cache_server.stores.base import Blob
 
+SERVER_LOCK = ".server.lock"
 _UPLOADS = ".uploads"
 _FOLDER_MODE = 0o750
 _LINK_ATTEMPTS = 5
@@ -199,6 +200,44 @@ class LocalStore:
                 return sorted(Path(item.path) for item in items if item.is_dir(follow_symlinks=False))
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+    def free_bytes(self) -> int | None:
+        """Ask the file system what it would let this process write; nothing if it has no inodes left."""
+        with store_errors("asking for free space"):
+            status = os.statvfs(self.root)
+        if status.f_files and not status.f_favail:
+            return 0
+        return status.f_bavail * status.f_frsize
+
+    def walk(self) -> Iterator[StoredFile]:
+        """Walk the tree, folder by folder in the order of their names; links are files, never followed."""
+        for file in self._walk(""):
+            if file.name != SERVER_LOCK:
+                yield file
+
+    def unfinished(self) -> Iterator[StoredFile]:
+        """List temporary files."""
+        return self._walk(f"{_UPLOADS}/")
+
+    def _walk(self, folder: str) -> Iterator[StoredFile]:
+        folders: list[str] = []
+        files: list[StoredFile] = []
+        with store_errors("walking the store"):
+            try:
+                with os.scandir(self.root / folder) as items:
+                    for item in items:
+                        if item.is_dir(follow_symlinks=False):
+                            folders.append(f"{folder}{item.name}/")
+                            continue
+                        with contextlib.suppress(FileNotFoundError):
+                            status = item.stat(follow_symlinks=False)
+                            files.append(StoredFile(folder + item.name, status.st_size, status.st_mtime))
+            except (FileNotFoundError, NotADirectoryError):
+                return
+        yield from sorted(files)
+        for name in sorted(folders):
+            if name != f"{_UPLOADS}/":
+                yield from self._walk(name)
 
     def sweep_uploads(self, before: float) -> int:
         """Remove temporary files by age."""

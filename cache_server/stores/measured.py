@@ -91,6 +91,19 @@ class MeasuredStore:
         """Walk over all keys."""
         return self._store.addresses()
 
+    def free_bytes(self) -> int | None:
+        """Ask for the room that is left."""
+        with self._measured("free_bytes"):
+            return self._store.free_bytes()
+
+    def walk(self) -> Iterator[StoredFile]:
+        """Walk over all files."""
+        return self._store.walk()
+
+    def unfinished(self) -> Iterator[StoredFile]:
+        """Walk over uploads that did not end."""
+        return self._store.unfinished()
+
     def sweep_uploads(self, before: float) -> int:
         """Remove dead uploads."""
         with self._measured("sweep_uploads"):

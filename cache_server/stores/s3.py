@@ -234,6 +234,27 @@ class S3Store:
                 last = address
                 yield address
 
+    def free_bytes(self) -> int | None:
+        """A bucket has no bound that it would tell."""  # noqa: D401 - says why there is no number
+        return None
+
+    def walk(self) -> Iterator[StoredFile]:
+        """Walk over all objects."""
+        with _store_errors():
+            for item in self._bucket.objects(""):
+                if not _PROBE.fullmatch(item.name):
+                    yield StoredFile(item.name, item.size, item.modified)
+
+    def unfinished(self) -> Iterator[StoredFile]:
+        """List multipart uploads to names of ours, and probes."""
+        with _store_errors():
+            for upload in self._bucket.multiparts.unfinished():
+                if _is_ours(upload.name):
+                    yield StoredFile(f"multipart upload to {upload.name}", 0, upload.begun)
+            for item in self._bucket.objects(TEMPORARY_PREFIX):
+                if _is_ours(item.name):
+                    yield StoredFile(item.name, item.size, item.modified)
+
     def sweep_uploads(self, before: float) -> int:
         """Abort multipart uploads by the age of their beginning, and remove what a killed probe left.
 

@@ -54,6 +54,9 @@ class SharedBucket:
     """Objects of one bucket below one prefix. Methods raise `TransportError`; safe to use from several threads.
 
     Nothing is connected before the first request, after `close`, or in a forked child before its own first request.
+    ``limits.connect`` and ``limits.answer`` bound each single wait on a socket, so that 30 seconds without progress are
+    never reached: a body that stands still is asked for anew, twice. Looking up a name takes as long as the system lets
+    it. No part of an upload begins later than ``until`` says.
     """
 
     def __init__(
@@ -167,7 +170,7 @@ class SharedBucket:
                     self._creates_only = error
                 raise
         if self._creates_only is not True:
-            raise self._creates_only
+            raise self._creates_only.with_traceback(None)  # else each raise would add to it
 
     def create(self, name: str, data: bytes) -> bool:
         """Create an object in one request; False if its name is taken by other bytes."""

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings, strategies
@@ -60,19 +61,24 @@ class Look:
 
 
 class Contenders(RuleBasedStateMachine):
+    """Contenders for a lease in `open_store`, whose time is `ClockedFolder.time`."""
+
     looks = Bundle("looks")
     grants = Bundle("grants")
 
     def __init__(self) -> None:
         super().__init__()
-        self.root = Path(tempfile.mkdtemp())
-        self.store = ClockedFolder(self.root)
+        self.store = self.open_store()
         stillness = Stillness(lambda: self.store.time)
         self.lease = DirectLease(self.store, stillness)
         self.granted: list[Granted] = []
         # generation -> time of its last heartbeat, and whether it has ended: what is true, by the test's own book
         self.beats: dict[int, float] = {}
         self.ended: set[int] = set()
+
+    def open_store(self) -> Any:
+        self.root = Path(tempfile.mkdtemp())
+        return ClockedFolder(self.root)
 
     def teardown(self) -> None:
         shutil.rmtree(self.root)

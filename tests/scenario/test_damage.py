@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client import Cache, Compiled, CompilerIdentity, Ir, KeyDocument, Kind, neff
-from tests.support.jobs import job_environment
-from tests.support.servers import running_server
+from tests.support.stored import FilesInFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from client import Artifact
+    from tests.support.stored import StoredFiles
 
 COUNT = 5
 
@@ -44,19 +41,8 @@ def job(environment: dict[str, str]) -> tuple[list[Artifact], dict[str, object]]
         cache.close()
 
 
-@pytest.fixture(params=["server", "folder"])
-def shared(request, tmp_path) -> Iterator[tuple[str, Path | None, Path]]:
-    if request.param == "server":
-        with running_server(tmp_path / "server") as server:
-            yield server.url, server.config, server.data / "store"
-    else:
-        folder = tmp_path / "shared"
-        folder.mkdir()
-        yield str(folder), None, folder
-
-
-def files_of(folder: Path, key: str) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for entry in folder.glob(f"**/{key}") for path in entry.iterdir()}
+def files_of(store: StoredFiles, key: str) -> dict[str, bytes]:
+    return {name: store.read(name) for name in store.names() if f"/{key}/" in name}
 
 
 DAMAGE = {
@@ -67,43 +53,45 @@ DAMAGE = {
 }
 
 
-def damage(path: Path, how: str) -> None:
-    data = DAMAGE[how](path.read_bytes())
-    path.chmod(0o600)
-    path.write_bytes(data)
+def damage(store: StoredFiles, artifact: Artifact, how: str) -> None:
+    """Damage the main output, which a node stores by its name and a cluster by its digest."""
+    output = artifact.entry.output()
+    assert output is not None
+    names = {"model.neff", output.sha256, f"{output.sha256}.zst"}
+    found = [name for name in files_of(store, artifact.key) if name.rpartition("/")[2] in names]
+    assert len(found) == 1
+    store.write(found[0], DAMAGE[how](store.read(found[0])))
 
 
 @pytest.mark.parametrize("how", sorted(DAMAGE))
 def test_damage_on_a_nodes_disk_costs_one_fetch_and_nothing_else(shared, tmp_path, how):
-    environment = job_environment(tmp_path / "node", shared[0], shared[1])
+    environment = shared.environment(tmp_path / "node")
     first, _ = job(environment)
-    damage(next((tmp_path / "node").glob(f"**/{first[2].key}/model.neff")), how)
-    good = {artifact.key: files_of(tmp_path / "node", artifact.key) for artifact in first if artifact is not first[2]}
+    node = FilesInFolder(tmp_path / "node")
+    damage(node, first[2], how)
+    good = {artifact.key: files_of(node, artifact.key) for artifact in first if artifact is not first[2]}
 
     second, summary = job(environment)
     assert summary["compiles"] == 0
     assert summary["hits"] == {"memory": 0, "disk": COUNT - 1, "remote": 1}
     assert [artifact.neff for artifact in second] == [artifact.neff for artifact in first]
-    assert {key: files_of(tmp_path / "node", key) for key in good} == good
+    assert {key: files_of(node, key) for key in good} == good
     _, third = job(environment)
     assert third["hits"]["disk"] == COUNT
 
 
 @pytest.mark.parametrize("how", sorted(DAMAGE))
 def test_damage_where_the_cluster_stores_costs_one_compile_and_nothing_else(shared, tmp_path, how):
-    store = shared[2]
-    first, _ = job(job_environment(tmp_path / "node-a", shared[0], shared[1]))
-    main = first[2].entry.output()
-    assert main is not None
-    damage(next(store.glob(f"**/{first[2].key}/{main.sha256}*")), how)
-    good = {artifact.key: files_of(store, artifact.key) for artifact in first if artifact is not first[2]}
+    first, _ = job(shared.environment(tmp_path / "node-a"))
+    damage(shared.files, first[2], how)
+    good = {artifact.key: files_of(shared.files, artifact.key) for artifact in first if artifact is not first[2]}
 
-    second, summary = job(job_environment(tmp_path / "node-b", shared[0], shared[1]))
+    second, summary = job(shared.environment(tmp_path / "node-b"))
     assert summary["compiles"] == 1
     assert summary["hits"] == {"memory": 0, "disk": 0, "remote": COUNT - 1}
     assert second[2].neff != first[2].neff
-    assert {key: files_of(store, key) for key in good} == good
+    assert {key: files_of(shared.files, key) for key in good} == good
     # the key is whole again, for everybody
-    third, after = job(job_environment(tmp_path / "node-c", shared[0], shared[1]))
+    third, after = job(shared.environment(tmp_path / "node-c"))
     assert after["hits"]["remote"] == COUNT
     assert third[2].neff == second[2].neff

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.jobs import job_environment
-from tests.support.servers import running_server
+from tests.support.sharing import LEASE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-LEASE_SECONDS = 3
+    from tests.support.sharing import Shared
 
 # A process that asks for one key. It says when its compiler runs; the compiler takes as long as it is told.
 PROCESS = """
 import json, os, sys, time
 from client import Cache, Compiled, CompilerIdentity, Ir, KeyDocument, Kind
 from client import neff
+from client.settings import Settings
+from client.transports import open_transport
 
-seconds, fill = float(sys.argv[1]), int(sys.argv[2])
+seconds, fill, lease_seconds = float(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 
 def compile():
     print("compiling", flush=True)
@@ -36,33 +36,25 @@ def compile():
     return Compiled({"model.neff": data, "compile.log": b"log"}, seconds)
 
 document = KeyDocument(Kind.GRAPH, Ir("stablehlo", "vhlo", "1.0.0", "0" * 64), CompilerIdentity("test", "1"), "t", 1)
-cache = Cache.from_environment()
+settings = Settings.from_environment()
+
+def opened():
+    return open_transport(settings.url, settings.project, os.environ, lease_seconds=lease_seconds)
+
+cache = Cache(settings, open_transport=opened)
 artifact = cache.get_or_compile(document, compile)
 cache.close()
 print(json.dumps({"source": artifact.source, "fill": neff.unpack(artifact.neff)["a"][0], "key": artifact.key}))
 """
 
 
-@pytest.fixture(params=["server", "folder"])
-def shared(request, tmp_path) -> Iterator[tuple[str, Path | None, Path]]:
-    """Where the shared cache is: its address, the folder of the token, the folder of the store."""
-    if request.param == "server":
-        environment = {"NEFF_CACHE_LEASE_TTL_SECONDS": str(LEASE_SECONDS)}
-        with running_server(tmp_path / "server", environment=environment) as server:
-            yield server.url, server.config, server.data
-    else:
-        folder = tmp_path / "shared"
-        folder.mkdir()
-        yield str(folder), None, folder
-
-
-def start(node: Path, shared: tuple[str, Path | None, Path], seconds: float, fill: int) -> subprocess.Popen[str]:
+def start(node: Path, shared: Shared, seconds: float, fill: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", PROCESS, str(seconds), str(fill)],
+        [sys.executable, "-c", PROCESS, str(seconds), str(fill), str(LEASE_SECONDS)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=job_environment(node, shared[0], shared[1]),
+        env=shared.environment(node),
     )
 
 
@@ -92,6 +84,5 @@ def test_a_killed_compile_costs_one_lease_time_and_leaves_one_entry(shared, tmp_
     assert [found["fill"] for found in results] == [2, 2]
     assert sorted(str(found["source"]) for found in results) in (["compile", "disk"], ["compile", "remote"])
     key = results[0]["key"]
-    entries = list(shared[2].glob(f"**/{key}/entry.json"))
-    assert len(entries) == 1
+    assert len([name for name in shared.files.names() if name.endswith(f"{key}/entry.json")]) == 1
     assert result(start(tmp_path / "node-c", shared, 0, fill=3))["source"] == "remote"
