@@ -22,6 +22,7 @@ from cache_server.services.polling import Polling
 from cache_server.services.publishing import Publishing
 from cache_server.services.removal import Removal
 from cache_server.services.reports import Reports
+from cache_server.services.reservation import Space
 from cache_server.services.suspicion import Suspicion
 from cache_server.services.sweeping import Sweeping
 from cache_server.services.tokens import Tokens
@@ -62,6 +63,7 @@ class Service:
     polling: Polling
     suspicion: Suspicion
     sweeping: Sweeping
+    space: Space
     plans: Plans
     reports: Reports
     closing: contextlib.ExitStack
@@ -135,6 +137,7 @@ class Service:
                 orphan_seconds=settings.orphan_seconds,
                 quarantine_seconds=settings.quarantine_seconds,
             ),
+            space=Space(store.free_bytes, reserve_bytes=settings.reserve_bytes),
             plans=Plans(database),
             reports=Reports(database),
             closing=contextlib.ExitStack(),

@@ -54,6 +54,14 @@ class Settings(BaseSettings):
     orphan_seconds: float = Field(86400.0, gt=0, description="Age at which an output that no entry names is removed.")
     quarantine_seconds: float = Field(7 * 86400.0, gt=0, description="How long damaged entries are kept for a look.")
 
+    reserve_bytes: int = Field(256 * _MIB, ge=0, description="Room on the store's disk that uploads leave free.")
+    scrub_bytes_per_second: int = Field(
+        16 * _MIB, ge=0, description="How fast stored outputs are read again to verify them; 0: only on request."
+    )
+    scrub_seconds: float = Field(
+        30 * 86400.0, gt=0, description="An output is read again this long after it was last found right."
+    )
+
     max_output_bytes: int = Field(MAX_SIZE, gt=0, description="Largest output, plain bytes.")
     max_entry_bytes: int = Field(_MIB, gt=0, description="Largest JSON body of one entry, lease or report.")
     max_batch_bytes: int = Field(8 * _MIB, gt=0, description="Largest JSON body of a look-up or plan.")

@@ -57,6 +57,9 @@ class EntryRow(Addressed, Base):
     stored_bytes: Mapped[int] = mapped_column(BigInteger)
     compile_seconds: Mapped[float] = mapped_column(Float)
     indexed: Mapped[float] = mapped_column(Float)
+    label: Mapped[str | None] = mapped_column(String(255))
+    compiler: Mapped[str | None] = mapped_column(String(64))
+    compiler_version: Mapped[str | None] = mapped_column(String(128))
 
 
 class LeaseRow(Addressed, Base):
@@ -140,3 +143,41 @@ class ReportedRow(Base):
     kind: Mapped[str] = mapped_column(String(16), primary_key=True)
     counter: Mapped[str] = mapped_column(String(64), primary_key=True)
     total: Mapped[float] = mapped_column(Float)
+
+
+class UsageRow(Addressed, Base):
+    """How an entry was used: see `cache_server.services.usage` for what ``heat`` is."""
+
+    __tablename__ = "usage"
+
+    hits: Mapped[int] = mapped_column(BigInteger)
+    heat: Mapped[float] = mapped_column(Float)
+    last_used: Mapped[float] = mapped_column(Float)
+
+
+class MetaRow(Base):
+    """The newest revision of a row of policy, as `cache_server.services.meta` keeps it in the store too.
+
+    ``project`` is that of the row, or None for what concerns the whole server. ``document`` is JSON.
+    """
+
+    __tablename__ = "meta"
+    __table_args__ = (Index("ix_meta_project", "table_name", "project"),)
+
+    table_name: Mapped[str] = mapped_column(String(32), primary_key=True)
+    row_id: Mapped[str] = mapped_column(String(200), primary_key=True)
+    revision: Mapped[int] = mapped_column(BigInteger)
+    project: Mapped[str | None] = mapped_column(String(63))
+    document: Mapped[str] = mapped_column(Text)
+    updated: Mapped[float] = mapped_column(Float)
+
+
+class JobRow(Base):
+    """A job that one server at a time runs: who does, until when unless renewed, and when it last ended well."""
+
+    __tablename__ = "jobs"
+
+    name: Mapped[str] = mapped_column(String(32), primary_key=True)
+    holder: Mapped[str] = mapped_column(String(64))
+    expires: Mapped[float] = mapped_column(Float)
+    finished: Mapped[float] = mapped_column(Float)

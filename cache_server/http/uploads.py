@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope
 
+    from cache_server.services.reservation import Reservation, Space
     from cache_server.stores.base import Store, Upload
     from cache_server.workers import Workers
 
@@ -34,8 +35,9 @@ class Received(NamedTuple):
 class _Intake:
     """The worker-thread half: hashes and writes. The lock makes `abort` wait for a call that still runs."""
 
-    def __init__(self, store: Store, blob: Blob, limit: int) -> None:
+    def __init__(self, store: Store, blob: Blob, limit: int, reservation: Reservation) -> None:
         self._store = store
+        self._reservation = reservation
         self._blob = blob
         self._plain = PlainBytes(blob.encoding, limit=limit)
         self._digest = hashlib.sha256()
@@ -44,6 +46,12 @@ class _Intake:
         self._lock = threading.Lock()
         self._upload: Upload | None = None
         self._ended = False
+
+    def reserve(self, size: int) -> None:
+        """Have room promised for a body of ``size`` bytes."""
+        with self._lock:
+            if not self._ended:
+                self._reservation.cover(size)
 
     def take(self, batch: list[bytes]) -> None:
         """Hash and write some pieces of the body."""
@@ -54,7 +62,9 @@ class _Intake:
                     for piece in self._plain.feed(data):
                         self._digest.update(piece)
                         self._size += len(piece)
+                    self._reservation.will_write(len(data))
                     upload.write(data)
+                    self._reservation.wrote(len(data))
                     self._stored_size += len(data)
             except TooLargeError as error:
                 raise Problem("too_large") from error
@@ -88,6 +98,7 @@ class _Intake:
         """Drop what was written, and whatever comes after; does nothing after `commit`."""
         with self._lock:
             self._ended = True
+            self._reservation.release()
             if self._upload is not None:
                 self._upload.abort()
 
@@ -99,12 +110,14 @@ async def receive_output(
     *,
     store: Store,
     workers: Workers,
+    space: Space,
     limit: int,
     idle_seconds: float,
     make_room: Callable[[Blob, int], None],
 ) -> Received:
     """Store the request's body as ``blob``. ``limit`` bounds its plain bytes; raises `Problem` for what is wrong.
 
+    Room is taken from ``space`` before the first byte is received, `StoreFullError` if there is none.
     While one batch is hashed and written, the next is received: never more than two are in memory. ``make_room`` is
     called with the output's place and stored size before it takes that place.
     """
@@ -112,9 +125,10 @@ async def receive_output(
     declared = int(text) if text is not None and text.isdigit() else None
     if declared is not None and declared > limit:
         raise Problem("too_large")
-    intake = _Intake(store, blob, limit)
+    intake = _Intake(store, blob, limit, space.reservation())
     writing: asyncio.Task[None] | None = None
     try:
+        await workers.run(intake.reserve, declared or 1)
         async for batch in _batches(receive, declared, idle_seconds):
             if writing is not None:
                 await writing

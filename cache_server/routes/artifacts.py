@@ -104,6 +104,7 @@ class ArtifactLane:
             Blob(address, sha256, _encoding(header(scope, b"content-encoding") or "identity")),
             store=service.store,
             workers=service.workers,
+            space=service.space,
             limit=settings.max_output_bytes,
             idle_seconds=settings.upload_idle_seconds,
             make_room=service.catalogue.make_room,

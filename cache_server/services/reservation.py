@@ -32,11 +32,9 @@ class Space:
         """Bytes that are promised and not written yet."""
         return self._promised
 
-    def reserve(self, size: int) -> Reservation:
-        """Promise room for ``size`` bytes; raises `StoreFullError` where that would leave less than the reserve."""
-        reservation = Reservation(self)
-        reservation.cover(size)
-        return reservation
+    def reservation(self) -> Reservation:
+        """Return a reservation of nothing yet."""
+        return Reservation(self)
 
     def _promise(self, size: int) -> None:
         with self._guard:
@@ -75,7 +73,11 @@ class Reservation:
         """Cover ``size`` bytes more than were written so far, in steps: a body whose length nobody stated."""
         wanted = self._written + size
         if wanted > self._covered:
-            self.cover(max(wanted, self._covered + STEP))
+            try:
+                self.cover(max(wanted, self._covered + STEP))
+            except StoreFullError:
+                # the whole step does not fit any more; what is really there may
+                self.cover(wanted)
 
     def wrote(self, size: int) -> None:
         """Count bytes that the file system has now, and so counts itself."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from cache_server.compression import PlainBytes
 from cache_server.database.models import EntryState
 from cache_server.errors import Problem
-from cache_server.stores.base import Blob
-from client.errors import FormatError
+from cache_server.services.verification import hashes_right
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
     from cache_server.services.removal import Removal
     from cache_server.stores.base import Store
     from client.transports.base import Verdict
-    from client.wire import Output
 
 VERDICT_LIFE = 60.0
 """Seconds for which an output that was found sound is not hashed again."""
@@ -75,29 +71,11 @@ class Suspicion:
         place = (address, sha256)
         if self._monotonic() - self._sound.get(place, float("-inf")) < VERDICT_LIFE:
             return "sound"
-        if self._hashes_right(address, output):
+        if hashes_right(self._store, address, output):
             self._remember(place)
             return "sound"
         self._removal.quarantine(address, entry, [output.name])
         return "quarantined"
-
-    def _hashes_right(self, address: Address, output: Output) -> bool:
-        opened = self._store.open_output(Blob.of(address, output))
-        if opened is None:
-            return False
-        digest, size = hashlib.sha256(), 0
-        try:
-            plain = PlainBytes(output.encoding, limit=output.size)
-            for chunk in opened.chunks():
-                for piece in plain.feed(chunk):
-                    digest.update(piece)
-                    size += len(piece)
-            plain.finish()
-        except FormatError:
-            return False
-        finally:
-            opened.close()
-        return size == output.size and digest.hexdigest() == output.sha256
 
     def _remember(self, place: tuple[Address, str]) -> None:
         if len(self._sound) >= _MOST_REMEMBERED:
