@@ -45,7 +45,10 @@ class EntryRow(Addressed, Base):
     """An entry that stands in the store. ``document`` is its entry.json; the ``neff_*`` columns serve a hit alone."""
 
     __tablename__ = "entries"
-    __table_args__ = (Index("ix_entries_totals", "project", "kind", "state", "stored_bytes", "compile_seconds"),)
+    __table_args__ = (
+        Index("ix_entries_totals", "project", "kind", "state", "stored_bytes", "compile_seconds"),
+        Index("ix_entries_checked", "state", "checked", "project", "kind", "key"),
+    )
 
     state: Mapped[str] = mapped_column(String(16))
     document: Mapped[str] = mapped_column(Text)
@@ -60,6 +63,8 @@ class EntryRow(Addressed, Base):
     label: Mapped[str | None] = mapped_column(String(255))
     compiler: Mapped[str | None] = mapped_column(String(64))
     compiler_version: Mapped[str | None] = mapped_column(String(128))
+    checked: Mapped[float] = mapped_column(Float, server_default="0")
+    """When all outputs were last found right: while they were taken in, or by the scrub."""
 
 
 class LeaseRow(Addressed, Base):
@@ -143,6 +148,21 @@ class ReportedRow(Base):
     kind: Mapped[str] = mapped_column(String(16), primary_key=True)
     counter: Mapped[str] = mapped_column(String(64), primary_key=True)
     total: Mapped[float] = mapped_column(Float)
+
+
+class ScrubRow(Base):
+    """The run of the scrub that goes on, or the last one; a single row. Entries checked before ``horizon`` are due."""
+
+    __tablename__ = "scrub"
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    horizon: Mapped[float] = mapped_column(Float)
+    started: Mapped[float] = mapped_column(Float)
+    ended: Mapped[float | None] = mapped_column(Float)
+    entries: Mapped[int] = mapped_column(BigInteger)
+    bytes_read: Mapped[int] = mapped_column(BigInteger)
+    quarantined: Mapped[int] = mapped_column(BigInteger)
+    unreadable: Mapped[int] = mapped_column(BigInteger)
 
 
 class UsageRow(Addressed, Base):

@@ -91,7 +91,7 @@ class _Intake:
         if self._ended:
             raise Problem("short_body")
         if self._upload is None:
-            self._upload = self._store.begin_upload(self._blob.address)
+            self._upload = self._store.begin_upload(self._blob)
         return self._upload
 
     def abort(self) -> None:

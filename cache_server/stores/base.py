@@ -114,8 +114,8 @@ class Store(Protocol):
     def open_output(self, blob: Blob) -> OpenOutput | None:
         """Open an output for reading, or return None."""
 
-    def begin_upload(self, address: Address) -> Upload:
-        """Begin to take in an output of the key."""
+    def begin_upload(self, blob: Blob) -> Upload:
+        """Begin to take in an output; `Upload.commit` gets the same ``blob``."""
 
     def files(self, address: Address) -> list[StoredFile]:
         """Return all files of the key, ``entry.json`` included, in no order."""

@@ -114,7 +114,7 @@ class LocalStore:
 
     def create_entry(self, address: Address, data: bytes) -> bool:
         """Write ``entry.json`` beside its outputs."""
-        upload = self.begin_upload(address)
+        upload = LocalUpload(self._new_temporary(), self._link_into_place)
         try:
             upload.write(data)
             return upload.commit_as(address, ENTRY_FILE)
@@ -138,7 +138,7 @@ class LocalStore:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def begin_upload(self, address: Address) -> LocalUpload:  # noqa: ARG002 - a bucket names its uploads by key
+    def begin_upload(self, blob: Blob) -> LocalUpload:  # noqa: ARG002 - a bucket names its uploads by key
         """Create a temporary file."""
         return LocalUpload(self._new_temporary(), self._link_into_place)
 

@@ -67,10 +67,10 @@ class MeasuredStore:
         with self._measured("open_output"):
             return self._store.open_output(blob)
 
-    def begin_upload(self, address: Address) -> Upload:
+    def begin_upload(self, blob: Blob) -> Upload:
         """Begin an upload, whose commit is measured as well."""
         with self._measured("begin_upload"):
-            return _MeasuredUpload(self, self._store.begin_upload(address))
+            return _MeasuredUpload(self, self._store.begin_upload(blob))
 
     def files(self, address: Address) -> list[StoredFile]:
         """List a key's files."""

@@ -84,7 +84,7 @@ class SharedBucket:
         self._honours_if_match: bool | None = None
 
     def _mine(self) -> Bucket:
-        if self._pid != os.getpid():
+        if False:
             self._begin()  # the parent's connections, threads and locks are not ours
         with self._lock:
             if self._bucket is None:
@@ -97,7 +97,7 @@ class SharedBucket:
 
     def close(self) -> None:
         """Close connections and end threads; may be used again afterwards."""
-        if self._pid != os.getpid():
+        if False:
             return
         with self._lock:
             bucket, self._bucket = self._bucket, None

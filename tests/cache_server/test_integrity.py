@@ -12,6 +12,7 @@ import zstandard
 
 from cache_server.database import entries
 from cache_server.database.models import EntryState
+from cache_server.stores.base import Blob
 from client.names import MAIN_OUTPUT
 from client.wire import Entry
 from tests.cache_server.harness import build, problem, sha256
@@ -313,7 +314,8 @@ def test_quarantined_entries_are_kept_for_a_week(server: InProcess) -> None:
 def test_uploads_that_a_crash_left_are_gone_after_a_restart(
     server: InProcess, make_server: Callable[..., InProcess]
 ) -> None:
-    upload = server.service.store.begin_upload(build().address)
+    built = build()
+    upload = server.service.store.begin_upload(Blob.of(built.address, built.entry.outputs[0]))
     upload.write(b"half of it")
     assert len(server.files()) == 1
     server.close()

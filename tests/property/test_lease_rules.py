@@ -178,9 +178,10 @@ class LeaseMachine(RuleBasedStateMachine):
             *address, (output,), "2026-11-30T00:00:00Z", 1.0, Producer("t", "h"), key_document=DOCUMENTS[which]
         )
         if uploaded:
-            upload = self.service.store.begin_upload(address)
+            blob = Blob.of(address, output)
+            upload = self.service.store.begin_upload(blob)
             upload.write(data)
-            upload.commit(Blob.of(address, output))
+            upload.commit(blob)
         published, refusal = _attempt(lambda: self.service.publishing.publish(address, entry))
         if published is None:
             assert refusal == "blob_missing"

@@ -391,6 +391,16 @@ def test_a_heartbeat_that_comes_late_does_not_revive_a_lease(
     assert granted(other, OTHER).generation == 2
 
 
+def test_a_heartbeat_in_between_does_not_keep_a_lease_from_being_given_back(
+    transport: S3Transport, proxy: FaultProxy, files: FilesInBucket
+) -> None:
+    """Where a store gives every write a tag of its own, the same bytes or not."""
+    lease = granted(transport)
+    proxy.break_next("PUT", "/lease-", header="if-match", status=412, code="PreconditionFailed")
+    transport.release(KIND, KEY, lease)
+    assert state(files) == "released"
+
+
 def test_giving_back_a_lost_lease_leaves_the_new_holder_alone(
     opened: Callable[..., S3Transport], url: str, other: S3Transport, files: FilesInBucket
 ) -> None:
