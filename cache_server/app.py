@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 from cache_server.database import entries
 from cache_server.errors import PROBLEM_JSON, Problem
 from cache_server.gate import Gate
+from cache_server.routes import admin, explain, fetch, integrity, leases, operations, policy, projects
 from cache_server.routes import entries as entry_routes
-from cache_server.routes import leases, operations, projects
 from cache_server.routes.artifacts import ArtifactLane
 from cache_server.service import Service
 from client import __version__
@@ -45,15 +45,22 @@ def create_app(settings: Settings, *, service: Service | None = None, clock: Clo
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        sweeper = asyncio.create_task(_sweep_forever(opened))
+        settings, workers = opened.settings, opened.workers
+        tasks = [
+            asyncio.create_task(_sweep_forever(opened)),
+            asyncio.create_task(opened.usage.keep_writing(settings.usage_seconds, workers)),
+            asyncio.create_task(opened.collection.keep_collecting(settings.collect_seconds, workers, opened.duty)),
+        ]
+        opened.scrubbing.start()
         try:
             yield
         finally:
             opened.waiters.close()
-            opened.sweeping.stopping = True
-            sweeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await sweeper
+            opened.sweeping.stopping = opened.collection.stopping = True
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.to_thread(opened.scrubbing.stop)
             if service is None:
                 opened.close()
 
@@ -65,7 +72,7 @@ def create_app(settings: Settings, *, service: Service | None = None, clock: Clo
         redoc_url=None,
     )
     app.state.service = opened
-    for module in (entry_routes, leases, projects, operations):
+    for module in (entry_routes, leases, projects, policy, fetch, explain, integrity, admin, operations):
         app.include_router(module.router)
     app.add_exception_handler(NeffCacheError, _answer)
     app.add_exception_handler(Exception, _answer)
@@ -83,7 +90,8 @@ async def _sweep_forever(service: Service) -> None:
     while True:
         try:
             await service.workers.run(know_projects)
-            await service.workers.run(service.sweeping.sweep)
+            if await service.workers.run(service.duty.is_ours):
+                await service.workers.run(service.sweeping.sweep)
         except Exception as error:  # noqa: BLE001 - the next round may go well; the server serves meanwhile
             _log.error("sweep failed", exc_info=error)
         await asyncio.sleep(service.settings.sweep_seconds)

@@ -53,6 +53,7 @@ ERRORS = _table(
     ("busy", 503, "Another request holds this key; try again."),
     ("store_unavailable", 503, "The object store did not answer as it should; nothing is known about the entry."),
     ("not_ready", 503, "The server cannot serve now."),
+    ("quota_exceeded", 507, "The project has no room left within its quota; reads go on."),
     ("store_full", 507, "The object store has no room left; reads go on."),
 )
 

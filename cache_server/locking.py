@@ -1,4 +1,4 @@
-"""Two locks: one holder per key, and one server per data folder."""
+"""Locks: one holder per key, one server for the periodic work, one server per data folder."""
 
 from __future__ import annotations
 
@@ -29,6 +29,27 @@ class KeyLocks(Protocol):
     def hold(self, address: Address) -> AbstractContextManager[None]:
         """Hold the key's lock; raises `Problem` ``busy`` if another holder keeps it too long."""
 
+    def check(self) -> None:
+        """See that a lock which this thread holds has not been lost; raises `SQLAlchemyError` if it has.
+
+        Asked before each step that would harm the next holder's work. Does nothing where no lock is held.
+        """
+
+
+class Duty(Protocol):
+    """The periodic work (sweep, collection, scrub) is done by one server of all that share a database."""
+
+    def is_ours(self) -> bool:
+        """Return whether this server does it now. Blocks; raises `SQLAlchemyError` if nobody can tell."""
+
+
+class SoleDuty:
+    """`Duty` of a server that is alone."""
+
+    def is_ours(self) -> bool:
+        """Return True."""
+        return True
+
 
 class ProcessLocks:
     """`KeyLocks` for one process: enough for SQLite, which serves one server."""
@@ -58,6 +79,9 @@ class ProcessLocks:
                     del self._locks[address]
                 else:
                     self._locks[address] = (lock, users - 1)
+
+    def check(self) -> None:
+        """Do nothing: a lock in this process is lost with the process only."""
 
 
 @contextlib.contextmanager

@@ -50,6 +50,30 @@ class Metrics:
         self.suspects = Counter(
             "neff_cache_suspects", "Outputs that readers found wrong, by verdict.", ("verdict",), registry=self.registry
         )
+        self.scrubbed = Counter(
+            "neff_cache_scrubbed", "Entries that the scrub read again, by result.", ("result",), registry=self.registry
+        )
+        self.scrubbed_bytes = Counter(
+            "neff_cache_scrubbed_bytes", "Bytes that the scrub read again.", registry=self.registry
+        )
+        self.free = Gauge(
+            "neff_cache_store_free_bytes",
+            "Room left on the store's disk; +Inf for a bucket.",
+            registry=self.registry,
+        )
+        self.promised = Gauge("neff_cache_promised_bytes", "Room promised to uploads that run.", registry=self.registry)
+        self.collected = Counter(
+            "neff_cache_collected_entries", "Entries collected, by reason.", ("reason",), registry=self.registry
+        )
+        self.collected_bytes = Counter(
+            "neff_cache_collected_bytes", "Bytes collected, by reason.", ("reason",), registry=self.registry
+        )
+        self.quota_refusals = Counter(
+            "neff_cache_quota_refusals",
+            "Uploads and publishes refused for a project's quota.",
+            ("project",),
+            registry=self.registry,
+        )
         self.entries = Gauge("neff_cache_entries", "Entries.", ("project", "kind"), registry=self.registry)
         self.stored = Gauge("neff_cache_stored_bytes", "Bytes of entries.", ("project", "kind"), registry=self.registry)
         self.reported = Gauge(
@@ -73,6 +97,11 @@ class Metrics:
         """Count an artifact request. Anybody can ask for any project: those without entries share one label."""
         label = project if project in self._projects else "(other)"
         self.lookups.labels(label, kind, "hit" if hit else "miss").inc()
+
+    def count_collected(self, reason: str, stored_bytes: int) -> None:
+        """Count an entry that was collected."""
+        self.collected.labels(reason).inc()
+        self.collected_bytes.labels(reason).inc(stored_bytes)
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

@@ -10,35 +10,46 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import SQLAlchemyError
 
 from cache_server.access import anonymous
+from cache_server.coordination import Coordination
 from cache_server.database.engine import Database
 from cache_server.database.migrate import migrate
-from cache_server.locking import ProcessLocks, only_server
+from cache_server.locking import only_server
 from cache_server.metrics import Metrics
 from cache_server.services.catalogue import Catalogue
+from cache_server.services.collection import Collection
 from cache_server.services.deletion import Deletion
 from cache_server.services.leasing import Leasing
+from cache_server.services.meta import Meta
+from cache_server.services.pins import Pins
 from cache_server.services.plans import Plans
 from cache_server.services.polling import Polling
 from cache_server.services.publishing import Publishing
+from cache_server.services.quotas import Quotas
+from cache_server.services.rebuilding import Rebuilding
 from cache_server.services.removal import Removal
+from cache_server.services.repairing import Repairing
 from cache_server.services.reports import Reports
 from cache_server.services.reservation import Space
+from cache_server.services.scrubbing import Scrubbing
 from cache_server.services.suspicion import Suspicion
 from cache_server.services.sweeping import Sweeping
 from cache_server.services.tokens import Tokens
-from cache_server.services.waiting import LocalWaiters, Waiters
+from cache_server.services.usage import Usage
 from cache_server.stores.base import Store, StoreError
-from cache_server.stores.local import LocalStore
-from cache_server.stores.measured import MeasuredStore
+from cache_server.stores.guarded import GuardedStore
+from cache_server.stores.open import new_store
 from cache_server.workers import Workers
 from client.errors import ConfigurationError
 from client.token import ensure_user_token
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from cache_server.access import Principal
     from cache_server.database.engine import Clock
+    from cache_server.locking import Duty
+    from cache_server.services.waiting import Waiters
     from cache_server.settings import Settings
 
 _FOLDER_MODE = 0o700
@@ -53,6 +64,7 @@ class Service:
     database: Database
     workers: Workers
     waiters: Waiters
+    duty: Duty
     metrics: Metrics
     tokens: Tokens
     anonymous: Principal | None
@@ -64,6 +76,13 @@ class Service:
     suspicion: Suspicion
     sweeping: Sweeping
     space: Space
+    scrubbing: Scrubbing
+    repairing: Repairing
+    rebuilding: Rebuilding
+    usage: Usage
+    collection: Collection
+    quotas: Quotas
+    pins: Pins
     plans: Plans
     reports: Reports
     closing: contextlib.ExitStack
@@ -75,43 +94,67 @@ class Service:
         Raises `ConfigurationError` for anything that stops a server from starting: one sentence for the operator.
         """
         settings.host_names()
-        try:
-            with contextlib.ExitStack() as opening:
-                service = cls._open(settings, clock, opening)
-                service.register_tokens()
-                service.sweeping.recover(alone=True)
-                service.closing.push(opening.pop_all())
-        except StoreError as error:
-            raise ConfigurationError(f"{error}; see --store and --data-dir") from error
-        except SQLAlchemyError as error:
-            reason = getattr(error, "orig", None) or error
-            raise ConfigurationError(f"the database cannot be used: {reason}; see --database and --data-dir") from error
+        with _as_configuration(), contextlib.ExitStack() as opening:
+            service = cls._open(settings, clock, opening)
+            service.register_tokens()
+            service.rebuilding.recover()
+            # a local store is ours by its lock file; a bucket may have other servers at work
+            service.sweeping.recover(alone=settings.bucket_url is None)
+            service.closing.push(opening.pop_all())
         return service
+
+    @classmethod
+    @contextlib.contextmanager
+    def for_maintenance(cls, settings: Settings) -> Iterator[Service]:
+        """Open the parts for a command of an operator: no token is registered, nothing is served or finished.
+
+        Raises `ConfigurationError`, also where a server on this machine has folder or database to itself.
+        """
+        with _as_configuration(), contextlib.ExitStack() as opening:
+            yield cls._open(settings, None, opening)
 
     @classmethod
     def _open(cls, settings: Settings, clock: Clock | None, opening: contextlib.ExitStack) -> Service:
         database = Database(settings.database_url(), clock=clock, connections=settings.threads)
         opening.callback(database.close)
-        root = settings.store_path()
-        if not database.is_sqlite:
-            raise ConfigurationError(
-                f"--database {database.shown}: this version keeps leases on SQLite only; leave the option out"
-            )
-        for folder in _folders(settings, root, database.path):
+        for folder in _folders(settings, database.path):
             opening.enter_context(only_server(folder / ".server.lock"))
         migrate(database)
 
         metrics = Metrics()
-        store: Store = MeasuredStore(LocalStore(root), metrics)
+        locks, waiters, duty = Coordination.open(settings, database, opening)
+        store: Store = GuardedStore(new_store(settings), metrics, locks)
         store.open()
+        opening.callback(store.close)
+        used = Usage(database)
+        opening.callback(used.close)
         workers = Workers(settings.threads)
         opening.callback(workers.close)
-        locks = ProcessLocks(settings.key_lock_seconds)
-        waiters = LocalWaiters()
         removal = Removal(store, database)
         catalogue = Catalogue(store, database, locks, removal)
         leasing = Leasing(
             database=database, locks=locks, catalogue=catalogue, waiters=waiters, ttl_seconds=settings.lease_ttl_seconds
+        )
+        suspicion = Suspicion(store=store, locks=locks, catalogue=catalogue, removal=removal)
+        sweeping = Sweeping(
+            store=store,
+            database=database,
+            locks=locks,
+            catalogue=catalogue,
+            removal=removal,
+            orphan_seconds=settings.orphan_seconds,
+            quarantine_seconds=settings.quarantine_seconds,
+        )
+        meta = Meta(store, database)
+        collection = Collection(
+            database=database,
+            locks=locks,
+            catalogue=catalogue,
+            removal=removal,
+            used=used,
+            meta=meta,
+            metrics=metrics,
+            grace_seconds=settings.collect_grace_seconds,
         )
         return cls(
             settings=settings,
@@ -119,6 +162,7 @@ class Service:
             database=database,
             workers=workers,
             waiters=waiters,
+            duty=duty,
             metrics=metrics,
             tokens=Tokens(database, workers),
             anonymous=anonymous(settings.anonymous),
@@ -127,17 +171,28 @@ class Service:
             deletion=Deletion(database=database, locks=locks, catalogue=catalogue, removal=removal),
             leasing=leasing,
             polling=Polling(leasing=leasing, database=database, waiters=waiters, workers=workers),
-            suspicion=Suspicion(store=store, locks=locks, catalogue=catalogue, removal=removal),
-            sweeping=Sweeping(
+            suspicion=suspicion,
+            sweeping=sweeping,
+            space=Space(store.free_bytes, reserve_bytes=settings.reserve_bytes),
+            scrubbing=Scrubbing(
                 store=store,
                 database=database,
-                locks=locks,
-                catalogue=catalogue,
-                removal=removal,
-                orphan_seconds=settings.orphan_seconds,
-                quarantine_seconds=settings.quarantine_seconds,
+                suspicion=suspicion,
+                duty=duty,
+                metrics=metrics,
+                bytes_per_second=settings.scrub_bytes_per_second,
+                every_seconds=settings.scrub_seconds,
             ),
-            space=Space(store.free_bytes, reserve_bytes=settings.reserve_bytes),
+            repairing=Repairing(
+                database=database, locks=locks, catalogue=catalogue, suspicion=suspicion, sweeping=sweeping
+            ),
+            rebuilding=Rebuilding(
+                store=store, database=database, locks=locks, catalogue=catalogue, meta=meta, collection=collection
+            ),
+            usage=used,
+            collection=collection,
+            quotas=Quotas(database=database, collection=collection, meta=meta, metrics=metrics),
+            pins=Pins(database=database, locks=locks, catalogue=catalogue, meta=meta),
             plans=Plans(database),
             reports=Reports(database),
             closing=contextlib.ExitStack(),
@@ -157,14 +212,33 @@ class Service:
 
     def close(self) -> None:
         """Wait for running work, then close everything; may be called twice."""
-        self.sweeping.stopping = True
+        self.sweeping.stopping = self.collection.stopping = True
         self.closing.close()
 
 
-def _folders(settings: Settings, root: Path, database: Path | None) -> list[Path]:
-    """Make the folders a server needs to itself, and return them in one order for every server."""
-    folders = {root.absolute(), settings.data_dir.absolute() if database is None else database.absolute().parent}
-    for folder in (settings.data_dir.absolute(), *folders):
+@contextlib.contextmanager
+def _as_configuration() -> Iterator[None]:
+    """Say in one sentence for the operator what store or database say."""
+    try:
+        yield
+    except StoreError as error:
+        raise ConfigurationError(f"{error}; see --store and --data-dir") from error
+    except SQLAlchemyError as error:
+        reason = getattr(error, "orig", None) or error
+        raise ConfigurationError(f"the database cannot be used: {reason}; see --database and --data-dir") from error
+
+
+def _folders(settings: Settings, database: Path | None) -> list[Path]:
+    """Make the folders a server needs to itself, and return them in one order for every server.
+
+    With PostgreSQL and a bucket there is none: such a server keeps nothing on its disk.
+    """
+    folders = set()
+    if settings.bucket_url is None:
+        folders.add(settings.store_path().absolute())
+    if database is not None:
+        folders.add(database.absolute().parent)
+    for folder in sorted(folders):
         try:
             folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         except OSError as error:

@@ -50,9 +50,25 @@ class Settings(BaseSettings):
     key_lock_seconds: float = Field(30.0, gt=0, description="How long a request waits for another one's work on a key.")
     upload_idle_seconds: float = Field(30.0, gt=0, description="An upload that stands still this long is given up.")
     shutdown_seconds: float = Field(30.0, ge=0, description="How long running requests may go on after SIGTERM.")
+    poll_seconds: float = Field(
+        5.0,
+        gt=0,
+        description="With several servers: how often waited-for keys are looked at, in case a wake-up is lost.",
+    )
     sweep_seconds: float = Field(3600.0, gt=0, description="How often left-overs are looked for.")
     orphan_seconds: float = Field(86400.0, gt=0, description="Age at which an output that no entry names is removed.")
     quarantine_seconds: float = Field(7 * 86400.0, gt=0, description="How long damaged entries are kept for a look.")
+
+    redirect_bytes: int | None = Field(
+        None, ge=0, description="With S3: reads of outputs this large are redirected there; by default none is."
+    )
+    redirect_seconds: int = Field(300, ge=1, le=43200, description="How long the address of a redirect is good for.")
+
+    usage_seconds: float = Field(1.0, gt=0, description="How often uses of entries are written to the database.")
+    collect_seconds: float = Field(300.0, gt=0, description="How often entries are collected where a rule asks for it.")
+    collect_grace_seconds: float = Field(
+        600.0, ge=0, description="An entry published or used within this time is never collected."
+    )
 
     reserve_bytes: int = Field(256 * _MIB, ge=0, description="Room on the store's disk that uploads leave free.")
     scrub_bytes_per_second: int = Field(
@@ -107,6 +123,11 @@ class Settings(BaseSettings):
         own = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
         return frozenset({"localhost", "127.0.0.1", "[::1]", own.lower()})
 
+    @property
+    def bucket_url(self) -> str | None:
+        """The ``s3://`` address of the store, or None for a local one."""
+        return self.store if self.store is not None and self.store.startswith("s3://") else None
+
     def store_path(self) -> Path:
         """Return the folder of the local store; raises `ConfigurationError` for a store of another kind."""
         if self.store is None:
@@ -116,7 +137,9 @@ class Settings(BaseSettings):
             return Path(self.store).expanduser().absolute()
         if scheme == "file" and rest.startswith("/"):
             return Path(rest)
-        raise ConfigurationError(f"--store {self.store!r} is not known here: expected a folder or file:///folder")
+        raise ConfigurationError(
+            f"--store {self.store!r} is not known here: expected a folder, file:///folder or s3://bucket/prefix"
+        )
 
     def database_url(self) -> URL:
         """Return the SQLAlchemy URL of the database; raises `ConfigurationError` for what is none."""
@@ -126,4 +149,6 @@ class Settings(BaseSettings):
             return make_url(self.database)
         except ArgumentError as error:
             # not shown: it may hold a password
-            raise ConfigurationError("--database is no SQLAlchemy URL; try sqlite:////path/to/cache.db") from error
+            raise ConfigurationError(
+                "--database is no SQLAlchemy URL; try sqlite:////path/to/cache.db or postgresql://user@host/name"
+            ) from error

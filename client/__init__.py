@@ -5,10 +5,9 @@ Imports neither torch nor a web framework, and starts quickly: names are resolve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from client._version import __version__
 
+TYPE_CHECKING = False  # importing typing would be a fifth of what a hit of the launcher may cost
 if TYPE_CHECKING:
     from client.artifact import Artifact, Compiled
     from client.cache import Cache

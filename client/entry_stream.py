@@ -17,7 +17,7 @@ import hashlib
 import io
 import json
 import tarfile
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from client import encoding
 from client.errors import FormatError, WireError
@@ -142,7 +142,7 @@ class Member(io.RawIOBase):
             if self.size != expected:
                 raise FormatError(f"{self.name} holds {self.size} bytes in place of {expected}")
             if coding == "zstd":
-                plain: bytes | None = encoding.read_decoded(self, output.size, digest.update)
+                plain: bytes | None = encoding.read_decoded(cast("IO[bytes]", self), output.size, digest.update)
             else:
                 plain = encoding.read_exactly(self.readinto, output.size, digest.update)
             if plain is None or digest.hexdigest() != output.sha256:

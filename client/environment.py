@@ -21,13 +21,13 @@ from __future__ import annotations
 import os
 import re
 from enum import IntEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
-from client.errors import ConfigurationError
-
+TYPE_CHECKING = False  # neither typing nor pathlib is imported here: a hit of the launcher has no time for them
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Final
+
+    from client.errors import ConfigurationError
 
 TARGET: Final = "NEURON_PLATFORM_TARGET_OVERRIDE"
 LOGICAL_CORES: Final = ("NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE")
@@ -64,7 +64,7 @@ WRAPPER_WORDS: Final[Mapping[str, bool]] = {
 # Logical cores where nothing is said (Neuron SDK: two physical cores make one logical core from Trainium 2 on).
 DEFAULT_LOGICAL_CORES: Final[Mapping[str, int]] = {"trn1": 1, "inf2": 1, "trn2": 2, "trn3": 2}
 
-_PRODUCT_NAME = Path("sys/class/dmi/id/product_name")
+_PRODUCT_NAME = "sys/class/dmi/id/product_name"
 _INSTANCE = re.compile(r"(trn[1-9]|inf2)[a-z]*\.[0-9a-z-]+")
 _TARGET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 # One word of XLA_FLAGS: XLA itself lets quotes hold white space.
@@ -151,25 +151,25 @@ def xla_flags_without_dumps(environ: Mapping[str, str]) -> str:
     value = environ.get(XLA_FLAGS, "").strip()
     if value and not value.startswith("-"):
         try:
-            value = Path(value).read_text()
+            value = _read_text(value)
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(
+            raise _unusable(
                 f"{XLA_FLAGS}={value!r} begins with no '-', so it names a file of flags, and that cannot be read "
                 f"({error}): expected flags such as --xla_cpu_enable_fast_math=false, or a readable file"
             ) from error
     return " ".join(word for word in _FLAG.findall(value) if "dump" not in word.partition("=")[0])
 
 
-def read_instance(root: Path = Path("/")) -> str | None:
+def read_instance(root: str | os.PathLike[str] = "/") -> str | None:
     """Return this host's EC2 instance type (``trn2.48xlarge``), or None where the firmware names none."""
     try:
-        name = (root / _PRODUCT_NAME).read_text().strip()
+        name = _read_text(os.path.join(root, _PRODUCT_NAME)).strip()  # noqa: PTH118 - see the imports
     except (OSError, UnicodeDecodeError):
         return None
     return name or None
 
 
-def resolve_target(environ: Mapping[str, str], *, root: Path = Path("/")) -> str:
+def resolve_target(environ: Mapping[str, str], *, root: str | os.PathLike[str] = "/") -> str:
     """Return what to compile for: ``trn1``, ``inf2``, ``trn2`` or ``trn3``, or what the override says.
 
     Without ``NEURON_PLATFORM_TARGET_OVERRIDE`` it is read from the instance, found below ``root``; raises
@@ -178,20 +178,20 @@ def resolve_target(environ: Mapping[str, str], *, root: Path = Path("/")) -> str
     override = environ.get(TARGET, "").strip()
     if override:
         if not _TARGET_NAME.fullmatch(override):
-            raise ConfigurationError(f"{TARGET}={override!r} is no target: expected one like trn2")
+            raise _unusable(f"{TARGET}={override!r} is no target: expected one like trn2")
         return override
     instance = read_instance(root)
     match = _INSTANCE.fullmatch(instance or "")
     if match is None:
         found = "names no instance type" if instance is None else f"is a {instance!r}"
         known = ", ".join(DEFAULT_LOGICAL_CORES)
-        raise ConfigurationError(
+        raise _unusable(
             f"no target to compile for: this host {found}, which is no Neuron instance; set {TARGET} to one of {known}"
         )
     return match[1]
 
 
-def is_neuron_host(root: Path = Path("/")) -> bool:
+def is_neuron_host(root: str | os.PathLike[str] = "/") -> bool:
     """Whether this host's firmware says that it is a Neuron instance."""
     return _INSTANCE.fullmatch(read_instance(root) or "") is not None
 
@@ -206,7 +206,7 @@ def resolve_logical_cores(environ: Mapping[str, str], target: str) -> int:
         if name in environ:
             return positive_integer(environ, name, default=0)
     if target not in DEFAULT_LOGICAL_CORES:
-        raise ConfigurationError(f"how many cores make a logical core of target {target!r}? Set {LOGICAL_CORES[0]}")
+        raise _unusable(f"how many cores make a logical core of target {target!r}? Set {LOGICAL_CORES[0]}")
     return DEFAULT_LOGICAL_CORES[target]
 
 
@@ -223,10 +223,21 @@ def positive_integer(environ: Mapping[str, str], name: str, *, default: int) -> 
     except ValueError:
         value = 0
     if value < 1:
-        raise ConfigurationError(f"{name}={text!r} cannot be followed: expected a whole number from 1 up")
+        raise _unusable(f"{name}={text!r} cannot be followed: expected a whole number from 1 up")
     return value
 
 
 def schedulable_cpus() -> int:
     """Return how many CPUs this process may run on."""
     return len(os.sched_getaffinity(0))
+
+
+def _read_text(path: str) -> str:
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - see the imports
+        return file.read()
+
+
+def _unusable(message: str) -> ConfigurationError:
+    from client.errors import ConfigurationError  # noqa: PLC0415 - a hit of the launcher never needs it
+
+    return ConfigurationError(message)

@@ -13,10 +13,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from client.errors import ConfigurationError, WireError
+from client.flags import UNKEYED_WORDS, keyed_flags
 from client.names import Kind, check_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
+
+__all__ = [
+    "SCHEMA",
+    "UNKEYED_WORDS",
+    "CompilerIdentity",
+    "Ir",
+    "Json",
+    "KeyDocument",
+    "canonical_json",
+    "check_document",
+    "key_of",
+    "keyed_flags",
+    "normalise_compiler_version",
+]
 
 SCHEMA = 1
 
@@ -123,31 +138,3 @@ def normalise_compiler_version(text: str) -> str:
             f"no compiler version in {shown!r}: expected X.Y.Z+hash; try `neuronx-cc --version` in a shell"
         )
     return f"{match[1]}+{match[2]}"
-
-
-# Words that cannot change the NEFF's code (neuronx-cc documentation). Only these are left out of the key;
-# every other word, known or not, is part of it. The values say whether the word takes one of its own.
-UNKEYED_WORDS: Mapping[str, bool] = {
-    "--output": True,
-    "-o": True,
-    "--logfile": True,
-    "--logfile-verbose": True,
-    "--verbose": True,
-    "--workdir": True,
-}
-
-
-def keyed_flags(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the compiler's words verbatim and in order, minus `UNKEYED_WORDS` and their values."""
-    kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-            continue
-        name, equals, _ = word.partition("=")
-        if name in UNKEYED_WORDS:
-            skip = not equals and UNKEYED_WORDS[name]
-            continue
-        kept.append(word)
-    return tuple(kept)

@@ -32,6 +32,7 @@ QUARANTINE = "quarantine"
 
 _LEASE = re.compile(r"lease-([0-9]{8,})\.json")
 _META_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
+_META_PATH = re.compile(f"{META}/({_META_PART.pattern})/({_META_PART.pattern})/([0-9]{{12}})[.]json")
 _TIME_PART = re.compile(r"[0-9][0-9A-Za-z.-]{0,63}")
 
 
@@ -84,3 +85,9 @@ def meta_folder(table: str, row: str) -> str:
 def meta_path(table: str, row: str, revision: int) -> str:
     """Return the path of one revision; revisions sort by name."""
     return f"{meta_folder(table, row)}/{revision:012d}.json"
+
+
+def meta_parts(path: str) -> tuple[str, str, int] | None:
+    """Return table, row and revision that a path stands for, or None if it names no revision."""
+    match = _META_PATH.fullmatch(path)
+    return None if match is None else (match[1], match[2], int(match[3]))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from client.errors import WireError
+TYPE_CHECKING = False  # as in the launcher, whose hits have no time for typing
+if TYPE_CHECKING:
+    from client.errors import WireError
 
 DEFAULT_PROJECT = "default"
 MAIN_OUTPUT = "model.neff"
@@ -31,9 +33,9 @@ class Kind(StrEnum):
 def check_project(name: str) -> str:
     """Return ``name`` if it is a project's name, else raise `WireError`."""
     if not _PROJECT.fullmatch(name):
-        raise WireError(f"{name!r} is no project name: expected 1 to 63 of a-z, 0-9 and -, not beginning with -")
+        raise _malformed(f"{name!r} is no project name: expected 1 to 63 of a-z, 0-9 and -, not beginning with -")
     if name in _RESERVED_PROJECTS:
-        raise WireError(f"{name!r} is no project name: stores keep their own files there; take another one")
+        raise _malformed(f"{name!r} is no project name: stores keep their own files there; take another one")
     return name
 
 
@@ -42,18 +44,24 @@ def check_kind(name: str) -> Kind:
     try:
         return Kind(name)
     except ValueError:
-        raise WireError(f"{name!r} is no kind: expected one of {', '.join(Kind)}") from None
+        raise _malformed(f"{name!r} is no kind: expected one of {', '.join(Kind)}") from None
 
 
 def check_output(name: str) -> str:
     """Return ``name`` if it is an output's name, else raise `WireError`."""
     if not _OUTPUT.fullmatch(name):
-        raise WireError(f"{name!r} is no output name: expected 1 to 64 of a-z, 0-9, '.', '_' and '-'")
+        raise _malformed(f"{name!r} is no output name: expected 1 to 64 of a-z, 0-9, '.', '_' and '-'")
     return name
 
 
 def check_digest(text: str, what: str = "key") -> str:
     """Return ``text`` if it is 64 lower-case hexadecimal digits (a SHA-256), else raise `WireError`."""
     if not _DIGEST.fullmatch(text):
-        raise WireError(f"{text!r} is no {what}: expected 64 lower-case hexadecimal digits")
+        raise _malformed(f"{text!r} is no {what}: expected 64 lower-case hexadecimal digits")
     return text
+
+
+def _malformed(message: str) -> WireError:
+    from client.errors import WireError  # noqa: PLC0415 - a hit of the launcher never needs it
+
+    return WireError(message)

@@ -93,12 +93,12 @@ def find_plan(text: str, path: Path, project: str, stored: Callable[[str], bytes
 
     ``stored`` asks the server, and is None where there is none. Raises `ConfigurationError` if it is neither.
     """
-    if str(path) == "-" or path.exists() or stored is None or "/" in text:
-        if stored is None and not path.exists() and str(path) != "-":
-            raise ConfigurationError(
-                f"there is no file {text!r}, and without a server (NEURON_CACHE_URL=http…) no stored plan of that name"
-            )
+    if text == "-" or "/" in text or path.exists():
         return read_plan(path, project)
+    if stored is None:
+        raise ConfigurationError(
+            f"there is no file {text!r}, and plans are kept by name only on a server (NEURON_CACHE_URL=http…)"
+        )
     raw = stored(text)
     if raw is None:
         raise ConfigurationError(f"{text!r} is neither a file nor a plan that the server keeps for project {project}")

@@ -77,13 +77,13 @@ class Settings:
             project=read.parsed("PROJECT", DEFAULT_PROJECT, check_project, "a-z, 0-9 and -, 1 to 63 characters"),
             node_dir=read.node_directory(),
             node_shared=read.choice("NODE_SHARED", ("private", "group"), "private") == "group",
-            node_max_bytes=read.parsed("NODE_MAX_BYTES", NODE_MAX_BYTES, _parse_bytes, "a size such as 20GiB"),
+            node_max_bytes=read.parsed("NODE_MAX_BYTES", NODE_MAX_BYTES, parse_bytes, "a size such as 20GiB"),
             mode=cast("Mode", read.choice("MODE", get_args(Mode), "rw")),
             label=(read.text("LABEL") or "")[:MAX_LABEL],
             on_miss=cast("OnMiss", read.choice("ON_MISS", get_args(OnMiss), "compile")),
             on_error=cast("OnError", read.choice("ON_ERROR", get_args(OnError), "continue")),
-            wait_limit=read.parsed("WAIT_LIMIT", LIMIT, _parse_seconds, "seconds, or a time such as 90m"),
-            compile_limit=read.parsed("COMPILE_LIMIT", LIMIT, _parse_seconds, "seconds, or a time such as 90m"),
+            wait_limit=read.parsed("WAIT_LIMIT", LIMIT, parse_seconds, "seconds, or a time such as 90m"),
+            compile_limit=read.parsed("COMPILE_LIMIT", LIMIT, parse_seconds, "seconds, or a time such as 90m"),
             compile_slots=read.parsed("COMPILE_SLOTS", None, _parse_count, "a whole number from 1"),
             summary=read.text("SUMMARY"),
             record=read.text("RECORD"),
@@ -151,14 +151,16 @@ class _Reader:
         return None
 
 
-def _parse_seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
+    """Return the seconds that ``90``, ``90m`` or ``30d`` stand for; raises ValueError."""
     match = _SECONDS.fullmatch(text)
     if match is None:
         raise ValueError(text)
     return float(match[1]) * _SECOND_UNITS[(match[2] or "").lower()]
 
 
-def _parse_bytes(text: str) -> int:
+def parse_bytes(text: str) -> int:
+    """Return the bytes that ``512``, ``20G`` or ``20GiB`` stand for; raises ValueError."""
     match = _BYTES.fullmatch(text)
     if match is None:
         raise ValueError(text)

@@ -1,4 +1,4 @@
-"""The database: one connection pool for transactions, one for single reads, and the clock that leases go by."""
+"""The database: transactions, single reads, and the clock that leases go by."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Engine, create_engine, event, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from cache_server.database.postgres import postgres_engine, postgres_url
 from client.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -48,27 +49,29 @@ class Database:
     """
 
     def __init__(self, url: URL, *, clock: Clock | None = None, connections: int = 16) -> None:
-        self.url = url
-        self.is_sqlite = self.url.get_backend_name() == "sqlite"
-        if not self.is_sqlite and self.url.get_backend_name() != "postgresql":
-            raise ConfigurationError(
-                f"--database {self.url.get_backend_name()!r} is not supported: take sqlite or postgresql"
-            )
+        """Open nothing yet. ``connections``: the most that transactions and reads hold at once on PostgreSQL.
+
+        Raises `ConfigurationError` for a database of another kind.
+        """
+        self.is_sqlite = url.get_backend_name() == "sqlite"
         if self.is_sqlite and url.database in {None, "", ":memory:"}:
             raise ConfigurationError("--database names no file: SQLite in memory would forget every lease; give a path")
+        self.url = url if self.is_sqlite else postgres_url(url)
         self._clock: Clock = clock or (host_clock if self.is_sqlite else server_clock)
-        options: dict[str, Any] = {"pool_size": connections, "pool_pre_ping": not self.is_sqlite}
-        self.engine = create_engine(self.url, **options)
-        self._readers = create_engine(self.url, isolation_level="AUTOCOMMIT", **options)
         self._kept: Connection | None = None
         # SQLite has one writer: waiting here is fair and free, waiting in SQLite is sleeping and trying again
         self._one_writer: contextlib.AbstractContextManager[Any] = (
             threading.Lock() if self.is_sqlite else contextlib.nullcontext()
         )
         if self.is_sqlite:
+            self.engine = create_engine(self.url, pool_size=connections)
+            self._readers = create_engine(self.url, isolation_level="AUTOCOMMIT", pool_size=connections)
             _prepare_sqlite(self.engine)
             event.listen(self.engine, "begin", _begin_immediate)
             _prepare_sqlite(self._readers)
+        else:
+            self.engine = postgres_engine(self.url, connections=connections)
+            self._readers = self.engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @property
     def path(self) -> Path | None:
@@ -89,6 +92,15 @@ class Database:
         """Run a read-write transaction: committed at the end, rolled back by an exception. Worker threads only."""
         with self._one_writer, Session(self.engine, expire_on_commit=False) as session, session.begin():
             yield session
+
+    def upsert(self, work: Callable[[Session], _Result]) -> _Result:
+        """Run ``work``, which adds a row or changes it, in a transaction; a second time if another server added it."""
+        try:
+            with self.transaction() as session:
+                return work(session)
+        except IntegrityError:
+            with self.transaction() as session:
+                return work(session)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy import bindparam, delete, func, select, tuple_, update
 
 from cache_server.address import Address
-from cache_server.database.models import EntryRow, EntryState
+from cache_server.database.models import EntryRow, EntryState, UsageRow
 from client.wire import Entry
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def documents(connection: Connection, project: str, wanted: Sequence[tuple[str, 
     return found
 
 
-def insert(session: Session, entry: Entry, *, now: float) -> None:
-    """Add a ready row."""
+def insert(session: Session, entry: Entry, *, now: float, checked: float) -> None:
+    """Add a ready row. ``checked``: when all outputs were last found right; 0 has the scrub look at them first."""
     main = entry.output()
     session.add(
         EntryRow(
@@ -108,8 +108,46 @@ def insert(session: Session, entry: Entry, *, now: float) -> None:
             stored_bytes=sum(output.stored_size for output in entry.outputs),
             compile_seconds=entry.compile_seconds,
             indexed=now,
+            checked=checked,
+            **facts(entry)._asdict(),
         )
     )
+
+
+class Facts(NamedTuple):
+    """What policy asks of an entry, as columns; cut to what they hold, empty where the entry says nothing."""
+
+    label: str
+    compiler: str
+    compiler_version: str
+
+
+def facts(entry: Entry) -> Facts:
+    """Return the label of an entry's producer, and the compiler that its key document names."""
+    document = entry.key_document or {}
+    compiler = document.get("compiler")
+    if not isinstance(compiler, dict):
+        # a foreign entry's document has no name for it
+        compiler = {"version": document.get("compiler_version", "")}
+    return Facts(
+        column_text(entry.producer.label, 255),
+        column_text(compiler.get("name", ""), 64),
+        column_text(compiler.get("version", ""), 128),
+    )
+
+
+def column_text(value: object, length: int) -> str:
+    """Return a text as every database can hold it: without NUL and without half a surrogate pair."""
+    text = value if isinstance(value, str) else ""
+    return text[:length].replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+
+
+def fill_facts(session: Session, limit: int) -> int:
+    """Fill in the facts of up to ``limit`` rows that an earlier version's server inserted; return how many."""
+    rows = session.scalars(select(EntryRow).where(EntryRow.label.is_(None)).limit(limit)).all()
+    for row in rows:
+        row.label, row.compiler, row.compiler_version = facts(Entry.from_json(json.loads(row.document)))
+    return len(rows)
 
 
 def mark(session: Session, address: Address, state: EntryState) -> bool:
@@ -124,8 +162,13 @@ def mark(session: Session, address: Address, state: EntryState) -> bool:
 
 
 def remove(session: Session, address: Address) -> None:
-    """Remove the row."""
+    """Remove the row, and what is known of the entry's use."""
     session.execute(delete(EntryRow).where(*_at(address)))
+    session.execute(
+        delete(UsageRow).where(
+            UsageRow.project == address.project, UsageRow.kind == str(address.kind), UsageRow.key == address.key
+        )
+    )
 
 
 def being_removed(connection: Connection) -> list[Address]:

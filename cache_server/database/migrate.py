@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,13 +10,22 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import text
 
+from cache_server.database.postgres import lock_id
 from client.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sqlalchemy import Engine
 
     from cache_server.database.engine import Database
+
+MIGRATION_SECONDS = 120
+"""How long a starting server waits for another one's migration."""
+
+_MIGRATION_LOCK = lock_id("migration")
 
 
 def scripts_folder() -> Path:
@@ -39,18 +49,53 @@ def revision_of(engine: Engine) -> str | None:
         return MigrationContext.configure(connection).get_current_revision()
 
 
+def check_schema(database: Database) -> None:
+    """See, without writing, that the database has this version's schema; raises `ConfigurationError` if not."""
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    with database.reading() as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+    if current != head:
+        raise ConfigurationError(
+            f"the database {database.shown} has schema {current}, not {head}: only a server of the version that made "
+            "it, or one that may bring it up to date (serve, fsck --repair), can use it"
+        )
+
+
 def migrate(database: Database) -> None:
-    """Bring the schema up to date; raises `ConfigurationError` if it is newer than this version knows."""
+    """Bring the schema up to date; raises `ConfigurationError` if it is newer than this version knows.
+
+    Safe while other servers run or start: one migrates, the others wait and find it done.
+    """
     config = _config()
     scripts = ScriptDirectory.from_config(config)
-    current = revision_of(database.engine)
-    if current is not None and current not in {script.revision for script in scripts.walk_revisions()}:
-        raise ConfigurationError(
-            f"the database {database.shown} has schema {current}, which this version does not know: "
-            "start the newer neff-cache that made it, or give another --database"
-        )
-    if current == scripts.get_current_head():
+    if _is_current(database.engine, scripts, database.shown):
         return
-    with database.engine.begin() as connection:
+    with contextlib.ExitStack() as stack:
+        if not database.is_sqlite:
+            stack.enter_context(_one_migration(database))
+            if _is_current(database.engine, scripts, database.shown):
+                return
+        connection = stack.enter_context(database.engine.begin())
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+def _is_current(engine: Engine, scripts: ScriptDirectory, shown: str) -> bool:
+    current = revision_of(engine)
+    if current is not None and current not in {script.revision for script in scripts.walk_revisions()}:
+        raise ConfigurationError(
+            f"the database {shown} has schema {current}, which this version does not know: "
+            "start the newer neff-cache that made it, or give another --database"
+        )
+    return current == scripts.get_current_head()
+
+
+@contextlib.contextmanager
+def _one_migration(database: Database) -> Iterator[None]:
+    """Hold the lock of migrations, waiting for whoever migrates now."""
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{MIGRATION_SECONDS}s'")
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{MIGRATION_SECONDS}s'")
+        connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
+        connection.execute(text("SELECT pg_advisory_xact_lock(:id)"), {"id": _MIGRATION_LOCK})
+        yield

@@ -88,6 +88,19 @@ async def send_output(
         body.close()
 
 
+async def send_redirect(send: Send, location: str, wanted: Representation) -> None:
+    """Answer 307 to an address that lets anybody in for a while: nobody may keep the answer."""
+    headers: Headers = [
+        (b"location", location.encode("ascii")),
+        (b"cache-control", b"no-store"),
+        (b"content-length", b"0"),
+    ]
+    if wanted.entry_header is not None:
+        headers.append((_ENTRY_HEADER, wanted.entry_header.encode()))
+    await send({"type": "http.response.start", "status": 307, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
+
+
 class _Body:
     """The pieces of an answer, read on worker threads, one at a time.
 

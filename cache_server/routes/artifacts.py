@@ -14,7 +14,8 @@ from cache_server.address import Address
 from cache_server.database import entries
 from cache_server.errors import Problem
 from cache_server.http.asgi import header, send_json
-from cache_server.http.outputs import Representation, send_output
+from cache_server.http.conditional import accepts_zstd
+from cache_server.http.outputs import Representation, send_output, send_redirect
 from cache_server.http.uploads import receive_output
 from cache_server.stores.base import Blob
 from client.names import check_digest
@@ -69,9 +70,10 @@ class ArtifactLane:
         service.metrics.count_lookup(address.project, address.kind, hit=hit is not None)
         if hit is None or hit.sha256 is None:
             raise Problem("not_found")
+        if scope["method"] == "GET":
+            service.usage.note(address)
         blob = Blob(address, hit.sha256, _encoding(hit.encoding))
-        wanted = Representation(blob, hit.size, hit.stored_size, hit.header)
-        await send_output(scope, receive, send, wanted, store=service.store, workers=service.workers)
+        await self._send(scope, receive, send, Representation(blob, hit.size, hit.stored_size, hit.header))
 
     async def _blob(self, scope: AsgiScope, receive: Receive, send: Send, address: Address, sha256: str) -> None:
         _allow(scope["method"], *_READS, "PUT")
@@ -80,8 +82,34 @@ class ArtifactLane:
             await self._put(scope, receive, send, address, sha256)
             return
         scope["principal"].require(Scope.READ, address.project, address.kind)
-        wanted = await self._stored(address, sha256)
-        await send_output(scope, receive, send, wanted, store=self._service.store, workers=self._service.workers)
+        await self._send(scope, receive, send, await self._stored(address, sha256))
+
+    async def _send(self, scope: AsgiScope, receive: Receive, send: Send, wanted: Representation) -> None:
+        """Send the output, or say where in the store itself it can be had."""
+        service = self._service
+        if self._may_redirect(scope, wanted):
+            location = await service.workers.run(self._elsewhere, wanted)
+            if location is not None:
+                await send_redirect(send, location, wanted)
+                return
+        await send_output(scope, receive, send, wanted, store=service.store, workers=service.workers)
+
+    def _may_redirect(self, scope: AsgiScope, wanted: Representation) -> bool:
+        least = self._service.settings.redirect_bytes
+        if least is None or wanted.stored_size < least or scope["method"] != "GET":
+            return False
+        # the store knows another ETag, and has no plain bytes of what is stored compressed
+        if any(header(scope, name) is not None for name in (b"if-match", b"if-none-match", b"if-range")):
+            return False
+        return wanted.blob.encoding == "identity" or (
+            header(scope, b"range") is None and accepts_zstd(header(scope, b"accept-encoding"))
+        )
+
+    def _elsewhere(self, wanted: Representation) -> str | None:
+        store = self._service.store
+        if store.stored_size(wanted.blob) != wanted.stored_size:
+            return None  # missing or damaged: an answer of ours says what to do about it
+        return store.presign(wanted.blob, self._service.settings.redirect_seconds)
 
     async def _stored(self, address: Address, sha256: str) -> Representation:
         """Return the output of a published entry: what was uploaded and not published is nobody's to read."""
@@ -98,6 +126,9 @@ class ArtifactLane:
 
     async def _put(self, scope: AsgiScope, receive: Receive, send: Send, address: Address, sha256: str) -> None:
         service, settings = self._service, self._service.settings
+        declared = header(scope, b"content-length")
+        size = int(declared) if declared is not None and declared.isdigit() else 0
+        await service.workers.run(service.quotas.admit, address, size)
         received = await receive_output(
             scope,
             receive,

@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 
 from cache_server.access import Principal, Scope
 from cache_server.address import Address
+from cache_server.errors import Problem
 from cache_server.service import Service
 from client.names import Kind, check_project
 
@@ -48,6 +49,12 @@ def in_project(scope: Scope) -> Callable[..., Awaitable[str]]:
         return project
 
     return check
+
+
+async def server_admin(principal: PrincipalDep) -> None:
+    """Let admins of all projects through: one of some projects must not decide about the whole server."""
+    if not any(Scope.ADMIN in grant.scopes and grant.project_pattern == "*" for grant in principal.grants):
+        raise Problem("forbidden", "this needs scope admin on all projects")
 
 
 def visible_kinds(principal: Principal, project: str) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Depends, Response
 from pydantic import BaseModel
@@ -14,6 +14,10 @@ from cache_server.errors import Problem
 from cache_server.routes.common import ServiceDep, addressed, answer, in_project
 from client.names import check_digest
 from client.wire import Entry
+
+if TYPE_CHECKING:
+    from cache_server.service import Service
+    from cache_server.services.publishing import Published
 
 router = APIRouter(tags=["entries"])
 
@@ -48,10 +52,15 @@ async def publish_entry(
     body: Annotated[dict[str, Any], Body()],
 ) -> Response:
     """Answer 201 with the entry, or 200 with the one that stood before; 409 if an output is not stored."""
-    published = await service.workers.run(service.publishing.publish, address, Entry.from_json(body))
+    published = await service.workers.run(_publish, service, address, Entry.from_json(body))
     service.metrics.know_project(address.project)
     service.metrics.publishes.labels("created" if published.created else "stood_before").inc()
     return answer(published.entry.to_json(), 201 if published.created else 200)
+
+
+def _publish(service: Service, address: Address, entry: Entry) -> Published:
+    service.quotas.admit(address, sum(output.stored_size for output in entry.outputs))
+    return service.publishing.publish(address, entry)
 
 
 @router.delete(_PATH, summary="Delete an entry", status_code=204)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from cache_server.database import entries, leases
 from cache_server.errors import Problem
 from cache_server.routes.common import PrincipalDep, ServiceDep  # noqa: TC001 - FastAPI reads the annotations
 from cache_server.services.reports import Reported, Reports
-from cache_server.stores.base import StoreError
+from cache_server.stores.base import StoreError, StoreFullError
 from client import __version__
 
 if TYPE_CHECKING:
@@ -46,8 +47,11 @@ async def healthz() -> str:
 async def readyz(service: ServiceDep) -> str:
     """Answer ``ok``, or 503: the log says what is wrong, the answer does not."""
     try:
-        await service.workers.run(service.store.check)
         await service.workers.run(service.database.check)
+        await service.workers.run(service.store.check)
+    except StoreFullError:
+        # reads go on, and uploads are told: no reason to take a server out of the line
+        _log.warning("the store has no room left")
     except (StoreError, SQLAlchemyError) as error:
         _log.warning("not ready", error=str(error))
         raise Problem("not_ready") from error
@@ -69,6 +73,10 @@ def _render(service: Service) -> bytes:
         reported = Reports.totals(connection)
         found.leases_held.set(leases.count_held(connection, service.database.now(connection)))
     found.waiting.set(service.waiters.count)
+    found.promised.set(service.space.promised)
+    with contextlib.suppress(StoreError):
+        free = service.store.free_bytes()
+        found.free.set(float("inf") if free is None else free)
     # a namespace that lost its last entry must not keep its last figure
     for gauge in (found.entries, found.stored, found.reported):
         gauge.clear()

@@ -71,8 +71,16 @@ def _names(items: list[_Named]) -> str:
 @router.post("/v1/{project}/reports", summary="A client's summary at exit", status_code=204)
 async def report(project: Readable, service: ServiceDep, body: Annotated[dict[str, Any], Body()]) -> Response:
     """Add the counts to the project's totals."""
-    await service.workers.run(service.reports.add, project, body)
+    await service.workers.run(_report, service, project, body)
     return Response(status_code=204)
+
+
+def _report(service: Service, project: str, body: dict[str, Any]) -> None:
+    service.reports.add(project, body)
+    keys = body.get("keys")
+    if isinstance(keys, list):
+        # hits in node tiers, which this server never sees, keep an entry from being collected too
+        service.usage.note_keys(project, {key for key in keys if isinstance(key, str)})
 
 
 @router.get("/v1/{project}/plans/{name}", summary="A stored plan")
@@ -87,5 +95,11 @@ async def read_plan(project: Readable, name: str, service: ServiceDep) -> Respon
 @router.put("/v1/{project}/plans/{name}", summary="Store a plan, in place of an earlier one", status_code=201)
 async def write_plan(project: Writable, name: str, service: ServiceDep, request: Request) -> Response:
     """Answer 201 for a new name, 200 for a known one."""
-    created = await service.workers.run(service.plans.write, project, check_output(name), await request.body())
+    created = await service.workers.run(_write_plan, service, project, check_output(name), await request.body())
     return Response(status_code=201 if created else 200)
+
+
+def _write_plan(service: Service, project: str, name: str, body: bytes) -> bool:
+    created = service.plans.write(project, name, body)
+    service.pins.plan_changed(project, name)
+    return created

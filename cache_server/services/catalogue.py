@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from cache_server.database import entries
-from cache_server.database.models import EntryState
+from cache_server.database import entries, leases
+from cache_server.database.models import EntryState, LeaseState
 from cache_server.errors import Problem
 from cache_server.services.entry_checks import check_entry, missing_outputs
 from client.errors import WireError
@@ -77,10 +77,12 @@ class Catalogue:
                 self._store.remove(blob.address, blob.file_name)
 
     def add(self, address: Address, entry: Entry) -> None:
-        """Index an entry that stands in the store."""
+        """Index an entry that stands in the store; a lease on its key has ended with it, as in a publish."""
         with self._database.transaction() as session:
             if entries.indexed(session, address) is None:
-                entries.insert(session, entry, now=self._database.now(session))
+                # nobody here has hashed its outputs
+                entries.insert(session, entry, now=self._database.now(session), checked=0.0)
+            leases.end(session, address, LeaseState.PUBLISHED)
 
     def _adopt(self, address: Address) -> Entry | None:
         raw = self._store.read_entry(address)

@@ -26,7 +26,7 @@ INVARIANTS = {
     "unknown_file": "Every file in the store belongs to its layout.",
     "meta_gap": "The revisions of a row of policy have no gaps.",
     "meta_unreadable": "Every revision of a row of policy parses.",
-    "meta_behind": "The database holds the newest revision of every row of policy.",
+    "meta_lost": "Every revision of a row of policy that the database holds is in the store.",
     "database_missing": "There is a database. Without one, `neff-cache admin rebuild-index` makes it from the store.",
 }
 """Names of invariants, part of the interface of ``fsck --json``, each with what it demands."""

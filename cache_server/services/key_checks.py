@@ -33,30 +33,33 @@ class KeyChecks:
     """Checks keys one at a time. Reads only, and takes no lock: what others change meanwhile may look broken."""
 
     def __init__(self, store: Store, *, deep: bool, old: float) -> None:
-        """``deep``: read and hash every output. ``old``: seconds since the epoch before which an orphan is left over."""
+        """``deep``: hash every output. ``old``: seconds since the epoch; an orphan that changed before is left over."""
         self._store = store
         self._deep = deep
         self._old = old
 
     def findings(self, connection: Connection | None, address: Address, files: Sequence[StoredFile]) -> list[Finding]:
         """Return what is broken at a key whose folder holds ``files``; ``connection`` None leaves the row out."""
-        entry: Entry | None = None
         found: list[Finding] = []
-        if any(file.name == ENTRY_FILE for file in files):
-            try:
-                entry = self._entry(address)
-            except StoreError as error:
-                return [Finding("unreadable", f"{address.path}/{ENTRY_FILE}", str(error))]
-            except (WireError, ValueError, RecursionError) as error:
-                found.append(Finding("entry_unreadable", str(address), str(error)))
-            except Problem as error:
-                found.append(Finding("entry_misplaced", str(address), str(error)))
+        entry: Entry | None = None
+        try:
+            entry = self._entry(address) if any(file.name == ENTRY_FILE for file in files) else None
+            has_entry = entry is not None
+        except StoreError as error:
+            return [Finding("unreadable", f"{address.path}/{ENTRY_FILE}", str(error))]
+        except (WireError, ValueError, RecursionError) as error:
+            has_entry = True
+            found.append(Finding("entry_unreadable", str(address), str(error)))
+        except Problem as error:
+            has_entry = True
+            found.append(Finding("entry_misplaced", str(address), str(error)))
         if entry is not None:
             found += self._outputs(address, entry, files)
-        found += self._strangers(address, entry, files)
+        if not found:
+            # beside an entry.json that means nothing, nothing can be said to be left over
+            found += self._strangers(address, entry, files)
         if connection is not None:
-            has_file = entry is not None or bool(found and found[0].invariant.startswith("entry_"))
-            found += self._row(connection, address, entry, has_file=has_file)
+            found += self._row(connection, address, entry, has_entry=has_entry)
         return found
 
     def _entry(self, address: Address) -> Entry | None:
@@ -90,7 +93,7 @@ class KeyChecks:
                 yield Finding("orphan", f"{address.path}/{file.name}", f"{file.size} bytes")
 
     def _row(
-        self, connection: Connection, address: Address, entry: Entry | None, *, has_file: bool
+        self, connection: Connection, address: Address, entry: Entry | None, *, has_entry: bool
     ) -> Iterator[Finding]:
         row = connection.execute(
             select(EntryRow.state, EntryRow.document).where(
@@ -104,7 +107,7 @@ class KeyChecks:
         if row.state != EntryState.READY:
             yield Finding("removal_unfinished", str(address), row.state)
             return
-        if not has_file:
+        if not has_entry:
             yield Finding("row_without_entry", str(address))
         try:
             known = Entry.from_json(json.loads(row.document))

@@ -67,6 +67,11 @@ class Leasing:
         if found is not None and found.state is EntryState.READY and self._catalogue.is_sound(address, found.entry):
             return Ready(found.entry)
         with self._locks.hold(address):
+            with self._database.reading() as connection:
+                # of many who woke together the first may have been granted the key: the others need no look at the store
+                answer = self.glance(connection, address, request)
+            if answer is not None:
+                return answer
             entry = self._catalogue.settle(address)
             if entry is not None:
                 return Ready(entry)
@@ -125,6 +130,7 @@ class Leasing:
                 now = self._database.now(session)
                 host = Holder.from_json(json.loads(row.holder)).host
                 leases.add_failure(session, address, PastFailure(row.generation, failure, host, now))
+            self._waiters.announce(session, address)
         self._waiters.wake(address)
 
     @staticmethod

@@ -11,6 +11,8 @@ from client.errors import WireError
 from client.names import check_digest, check_kind
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from cache_server.database.engine import Database
 
 
@@ -37,7 +39,8 @@ class Plans:
                 _check_line(number, line)
         except UnicodeDecodeError as error:
             raise Problem("invalid", "a plan is UTF-8 text, one JSON object a line") from error
-        with self._database.transaction() as session:
+
+        def write(session: Session) -> bool:
             row = session.get(PlanRow, (project, name))
             now = self._database.now(session)
             if row is None:
@@ -45,6 +48,8 @@ class Plans:
                 return True
             row.body, row.updated = text, now
             return False
+
+        return self._database.upsert(write)
 
 
 def _check_line(number: int, line: str) -> None:

@@ -66,6 +66,9 @@ class Publishing:
                     raise Problem("busy", "another writer's entry was found damaged; publish again")
         with self._database.transaction() as session:
             if entries.indexed(session, address) is None:
-                entries.insert(session, stored or entry, now=self._database.now(session))
+                now = self._database.now(session)
+                # every output was hashed while it was taken in
+                entries.insert(session, stored or entry, now=now, checked=now)
             leases.end(session, address, LeaseState.PUBLISHED)
+            self._waiters.announce(session, address)
         return Published(stored or entry, created=stored is None)

@@ -13,6 +13,7 @@ from client.names import Kind
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
 
     from cache_server.database.engine import Database
 
@@ -56,13 +57,16 @@ class Reports:
             for counter, value in _counts(by_kind.get(str(kind), {})).items()
             if value
         }
-        with self._database.transaction() as session:
+
+        def write(session: Session) -> None:
             for (kind, counter), value in counts.items():
                 row = session.get(ReportedRow, (project, kind, counter), with_for_update=True)
                 if row is None:
                     session.add(ReportedRow(project=project, kind=kind, counter=counter, total=value))
                 else:
                     row.total += value
+
+        self._database.upsert(write)
 
     @staticmethod
     def totals(connection: Connection) -> list[Reported]:

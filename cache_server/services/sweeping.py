@@ -66,10 +66,14 @@ class Sweeping:
         with self._database.reading() as connection:
             begun = entries.being_removed(connection)
         for address in begun:
-            with self._locks.hold(address):
-                found = self._catalogue.indexed(address)
-                if found is not None and found.state is not EntryState.READY:
-                    self._removal.finish(address, found)
+            try:
+                with self._locks.hold(address):
+                    found = self._catalogue.indexed(address)
+                    if found is not None and found.state is not EntryState.READY:
+                        self._removal.finish(address, found)
+            except Problem as error:
+                # another server is at it, perhaps the one that began it
+                _log.info("removal not finished", address=str(address), error=str(error))
         return len(begun)
 
     def sweep(self) -> int:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
 
     from cache_server.database.engine import Database
     from cache_server.workers import Workers
@@ -64,8 +65,9 @@ class Tokens:
 
     def register_admin(self, token: str, label: str) -> None:
         """Make ``token`` an admin token, unless it is known already: one that was revoked stays revoked. Blocks."""
-        with self._database.transaction() as session:
-            digest = token_hash(token)
+        digest = token_hash(token)
+
+        def register(session: Session) -> None:
             if session.get(TokenRow, digest) is None:
                 session.add(
                     TokenRow(
@@ -79,6 +81,9 @@ class Tokens:
                         revoked=None,
                     )
                 )
+
+        # several servers register the same token when they start together
+        self._database.upsert(register)
 
     def revoke(self, token_digest: str) -> bool:
         """Revoke the token of that hash for good; False if it is not known. Blocks."""

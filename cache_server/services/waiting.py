@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
+    from sqlalchemy.orm import Session
+
     from cache_server.address import Address
     from client.wire import Entry
 
@@ -43,8 +45,11 @@ class Waiters(Protocol):
     himself when the lease he waits for runs out.
     """
 
+    def announce(self, session: Session, address: Address) -> None:
+        """Let the other servers know of the end of a lease when, and only if, the transaction commits."""
+
     def wake(self, address: Address, entry: Entry | None = None) -> None:
-        """Wake all who wait for the key; from any thread. ``entry`` saves them a look where it is known."""
+        """Wake all who wait for the key on this server; from any thread. ``entry`` saves them a look."""
 
     def place(self, address: Address) -> AbstractAsyncContextManager[Waiter]:
         """Enter the queue before looking, so that nothing that happens after the look is missed."""
@@ -73,6 +78,18 @@ class LocalWaiters:
     def count(self) -> int:
         """How many wait."""
         return sum(map(len, self._places.values()))
+
+    def waited_for(self) -> list[Address]:
+        """Return the keys that somebody waits for; from any thread."""
+        # one step of the interpreter: no place is taken or left in the middle of it
+        return list(self._places)
+
+    def is_waited_for(self, address: Address) -> bool:
+        """Return whether somebody waits for the key; from any thread."""
+        return address in self._places
+
+    def announce(self, session: Session, address: Address) -> None:
+        """Do nothing: there is no other server."""
 
     @contextlib.asynccontextmanager
     async def place(self, address: Address) -> AsyncIterator[Waiter]:

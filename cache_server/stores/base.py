@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from client.errors import NeffCacheError
-from client.layout import output_file
+from client.layout import meta_parts, meta_path, output_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +52,25 @@ class StoredFile(NamedTuple):
     name: str
     size: int
     modified: float
+
+
+class MetaName(NamedTuple):
+    """One revision of a row of policy."""
+
+    table: str
+    row: str
+    revision: int
+
+    @property
+    def path(self) -> str:
+        """Its path below the store's root; raises ValueError for a name that cannot stand there."""
+        return meta_path(self.table, self.row, self.revision)
+
+    @classmethod
+    def parse(cls, path: str) -> MetaName | None:
+        """Return the revision that lies at ``path``, or None if it is none."""
+        parts = meta_parts(path)
+        return None if parts is None else cls(*parts)
 
 
 class OpenOutput(Protocol):
@@ -99,6 +118,9 @@ class Store(Protocol):
     def open(self) -> None:
         """Prepare and probe the store: create-only writes must work; `StoreError` says what does not."""
 
+    def close(self) -> None:
+        """Free what is held, when nobody uses the store any more."""
+
     def check(self) -> None:
         """Return if the store answers now, else raise `StoreError`."""
 
@@ -114,6 +136,9 @@ class Store(Protocol):
     def open_output(self, blob: Blob) -> OpenOutput | None:
         """Open an output for reading, or return None."""
 
+    def presign(self, blob: Blob, seconds: int) -> str | None:
+        """Return a URL by which anyone reads the output for ``seconds``; None if only this server can read it."""
+
     def begin_upload(self, blob: Blob) -> Upload:
         """Begin to take in an output; `Upload.commit` gets the same ``blob``."""
 
@@ -128,6 +153,15 @@ class Store(Protocol):
 
     def addresses(self) -> Iterator[Address]:
         """Yield every key that has a folder, while the store changes underneath; foreign names are passed over."""
+
+    def create_meta(self, name: MetaName, data: bytes) -> bool:
+        """Store a revision of a row of policy; False if it stands already, and is then unchanged."""
+
+    def read_meta(self, name: MetaName) -> bytes | None:
+        """Return the bytes of a revision, or None."""
+
+    def meta(self, table: str = "", row: str = "") -> Iterator[MetaName]:
+        """Yield all revisions, or those of one table, or of one row of it, in no order."""
 
     def free_bytes(self) -> int | None:
         """Return how many bytes there is room for, or None where no bound is known (a bucket)."""

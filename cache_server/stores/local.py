@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cache_server.address import Address
-from cache_server.stores.base import StoredFile, StoreError
+from cache_server.stores.base import MetaName, StoredFile, StoreError
 from cache_server.stores.local_files import FILE_MODE, LocalOutput, LocalUpload, store_errors, sync_folder
 from client.errors import WireError
-from client.layout import ENTRY_FILE, QUARANTINE, quarantine_folder
+from client.layout import ENTRY_FILE, META, QUARANTINE, quarantine_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +62,9 @@ class LocalStore:
                 first.unlink(missing_ok=True)
                 second.unlink(missing_ok=True)
 
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
     def check(self) -> None:
         """See that a file can be made and removed."""
         with store_errors("the store folder cannot be written"):
@@ -69,9 +72,9 @@ class LocalStore:
             probe.touch(mode=FILE_MODE)
             probe.unlink()
 
-    def _link_into_place(self, temporary: Path, address: Address, name: str) -> bool:
+    def _link_into_place(self, temporary: Path, below: str, name: str) -> bool:
         """Link a durable temporary file to its name; False if the name is taken. Durable when it returns."""
-        folder = self._folder(address)
+        folder = self.root / below
         for attempt in range(_LINK_ATTEMPTS):
             # under the lock: a removal in this process takes no folder away in between, and who finds a folder can
             # rely on it being durable
@@ -114,10 +117,13 @@ class LocalStore:
 
     def create_entry(self, address: Address, data: bytes) -> bool:
         """Write ``entry.json`` beside its outputs."""
+        return self._create(address.path, ENTRY_FILE, data)
+
+    def _create(self, folder: str, name: str, data: bytes) -> bool:
         upload = LocalUpload(self._new_temporary(), self._link_into_place)
         try:
             upload.write(data)
-            return upload.commit_as(address, ENTRY_FILE)
+            return upload.commit_as(folder, name)
         finally:
             upload.abort()
 
@@ -137,6 +143,9 @@ class LocalStore:
                 return LocalOutput(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
             except (FileNotFoundError, NotADirectoryError):
                 return None
+
+    def presign(self, blob: Blob, seconds: int) -> None:
+        """Nobody but this server reads a local disk."""
 
     def begin_upload(self, blob: Blob) -> LocalUpload:  # noqa: ARG002 - a bucket names its uploads by key
         """Create a temporary file."""
@@ -200,6 +209,27 @@ class LocalStore:
                 return sorted(Path(item.path) for item in items if item.is_dir(follow_symlinks=False))
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+    def create_meta(self, name: MetaName, data: bytes) -> bool:
+        """Write a file beside the earlier revisions."""
+        folder, _, file_name = name.path.rpartition("/")
+        return self._create(folder, file_name, data)
+
+    def read_meta(self, name: MetaName) -> bytes | None:
+        """Read a file."""
+        with store_errors("reading policy"):
+            try:
+                return (self.root / name.path).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def meta(self, table: str = "", row: str = "") -> Iterator[MetaName]:
+        """Walk the folder ``meta``."""
+        with store_errors("walking policy"):
+            for path in self.root.joinpath(META, table, row).rglob("*.json"):
+                name = MetaName.parse(path.relative_to(self.root).as_posix())
+                if name is not None:
+                    yield name
 
     def free_bytes(self) -> int | None:
         """Ask the file system what it would let this process write; nothing if it has no inodes left."""

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from cache_server.address import Address
     from cache_server.stores.base import Blob
 
 FILE_MODE = 0o640
@@ -68,10 +67,10 @@ class LocalOutput:
 class LocalUpload:
     """Bytes in a temporary file of the same file system, linked to their name when they are durable.
 
-    ``link`` links a file to a name in the folder of an address, and returns False if the name is taken.
+    ``link`` links a file to a name in a folder, given by its path below the root, and returns False if it is taken.
     """
 
-    def __init__(self, path: Path, link: Callable[[Path, Address, str], bool]) -> None:
+    def __init__(self, path: Path, link: Callable[[Path, str, str], bool]) -> None:
         self._path = path
         self._link = link
         with store_errors("beginning an upload"):
@@ -86,14 +85,14 @@ class LocalUpload:
 
     def commit(self, blob: Blob) -> bool:
         """Flush to the disk, then link to the output's name."""
-        return self.commit_as(blob.address, blob.file_name)
+        return self.commit_as(blob.address.path, blob.file_name)
 
-    def commit_as(self, address: Address, file_name: str) -> bool:
-        """Flush to the disk, then link to any name in the folder of ``address``."""
+    def commit_as(self, folder: str, file_name: str) -> bool:
+        """Flush to the disk, then link to any name in a folder below the root."""
         try:
             with store_errors("storing a file"):
                 os.fsync(self._descriptor)
-                return self._link(self._path, address, file_name)
+                return self._link(self._path, folder, file_name)
         finally:
             self.abort()
 

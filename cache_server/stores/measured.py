@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from cache_server.address import Address
     from cache_server.metrics import Metrics
-    from cache_server.stores.base import Blob, OpenOutput, Store, StoredFile, Upload
+    from cache_server.stores.base import Blob, MetaName, OpenOutput, Store, StoredFile, Upload
 
 
 class MeasuredStore:
@@ -42,6 +42,10 @@ class MeasuredStore:
         """Prepare the store."""
         self._store.open()
 
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
     def check(self) -> None:
         """See whether the store answers."""
         with self._measured("check"):
@@ -67,6 +71,11 @@ class MeasuredStore:
         with self._measured("open_output"):
             return self._store.open_output(blob)
 
+    def presign(self, blob: Blob, seconds: int) -> str | None:
+        """Sign an address."""
+        with self._measured("presign"):
+            return self._store.presign(blob, seconds)
+
     def begin_upload(self, blob: Blob) -> Upload:
         """Begin an upload, whose commit is measured as well."""
         with self._measured("begin_upload"):
@@ -90,6 +99,20 @@ class MeasuredStore:
     def addresses(self) -> Iterator[Address]:
         """Walk over all keys."""
         return self._store.addresses()
+
+    def create_meta(self, name: MetaName, data: bytes) -> bool:
+        """Write a revision of policy."""
+        with self._measured("create_meta"):
+            return self._store.create_meta(name, data)
+
+    def read_meta(self, name: MetaName) -> bytes | None:
+        """Read a revision of policy."""
+        with self._measured("read_meta"):
+            return self._store.read_meta(name)
+
+    def meta(self, table: str = "", row: str = "") -> Iterator[MetaName]:
+        """Walk over revisions of policy."""
+        return self._store.meta(table, row)
 
     def free_bytes(self) -> int | None:
         """Ask for the room that is left."""

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from cache_server.address import Address
-from cache_server.stores.base import Blob, StoredFile, StoreError, StoreFullError
+from cache_server.stores.base import Blob, MetaName, StoredFile, StoreError, StoreFullError
 from client.encoding import MAX_SIZE
 from client.errors import WireError
 from client.layout import ENTRY_FILE, META, QUARANTINE, TEMPORARY_PREFIX, quarantine_folder
@@ -192,7 +192,9 @@ class S3Store:
     def presign(self, blob: Blob, seconds: int) -> str:
         """Return a URL by which anyone reads the output for ``seconds``, straight from the bucket."""
         with _store_errors():
-            return self._bucket.presign(_path(blob), seconds)
+            return self._bucket.presign(
+                _path(blob), seconds, content_encoding="zstd" if blob.encoding == "zstd" else None
+            )
 
     def files(self, address: Address) -> list[StoredFile]:
         """List the entry's folder."""
@@ -233,6 +235,25 @@ class S3Store:
             if address is not None and address != last:
                 last = address
                 yield address
+
+    def create_meta(self, name: MetaName, data: bytes) -> bool:
+        """Write an object under the condition that there is none."""
+        with _store_errors():
+            return self._bucket.create(name.path, data)
+
+    def read_meta(self, name: MetaName) -> bytes | None:
+        """Read an object."""
+        with _store_errors():
+            return self._bucket.read(name.path)
+
+    def meta(self, table: str = "", row: str = "") -> Iterator[MetaName]:
+        """List the objects below ``meta/``."""
+        folder = "/".join(part for part in (META, table, row) if part)
+        with _store_errors():
+            for item in self._bucket.objects(f"{folder}/"):
+                name = MetaName.parse(item.name)
+                if name is not None:
+                    yield name
 
     def free_bytes(self) -> int | None:
         """A bucket has no bound that it would tell."""  # noqa: D401 - says why there is no number

@@ -5,21 +5,27 @@ Other packages of this distribution add their commands through entry points, so 
 
 from __future__ import annotations
 
-import sys
-import warnings
-from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
 from client._version import __version__
-from client.errors import NeffCacheError
+from client.cli import bundling, health, looking, planning, why
+from client.cli.group import MEANINGS, RootGroup
 
-COMMANDS = "neff_cache.commands"
+_HELP = """A shared, content-addressed compilation cache for AWS Neuron.
+
+Jobs use the cache by themselves. With these commands people look into it, fill a node before a job needs it, and find
+out why something was compiled again. The settings are those of jobs (NEURON_CACHE_URL and others).
+
+Exit statuses:
+
+"""
 
 app = typer.Typer(
     name="neff-cache",
-    help="A shared, content-addressed compilation cache for AWS Neuron.",
+    cls=RootGroup,
+    help=_HELP + "\n\n".join(f"{int(code)}: {meaning}" for code, meaning in MEANINGS.items()),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -36,22 +42,18 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback where something fails.")] = False,
 ) -> None:
-    """Keep the options that come before a command."""
+    """Keep the options that come before a command; `RootGroup` reads them."""
 
 
-def _add_commands() -> None:
-    # the command that builds the device library must not be told that it is missing
-    warnings.filterwarnings("ignore", message="neuron_backend: ")
-    for entry in sorted(entry_points(group=COMMANDS), key=lambda entry: entry.name):
-        app.add_typer(entry.load(), name=entry.name)
+looking.add_to(app)
+planning.add_to(app)
+health.add_to(app)
+why.add_to(app)
+app.add_typer(bundling.bundle_app, name="bundle")
 
 
 def main() -> None:
-    """Run the command line; errors of ours become one sentence and exit code 1."""
-    _add_commands()
-    try:
-        app()
-    except NeffCacheError as error:
-        typer.echo(f"neff-cache: {error}", err=True)
-        sys.exit(1)
+    """Run the command line."""
+    app()

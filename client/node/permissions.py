@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 
 
 class UntrustedError(Exception):
     """Somebody else could have written this; the message says what it is, who owns it and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
 class Trust:
     """The rule for one tier. ``group`` is the sharing group's id, or None for a private tier."""
 
-    uid: int
-    group: int | None = None
+    __slots__ = ("group", "uid")  # no dataclass: a hit of the launcher has no time to import those
+
+    def __init__(self, uid: int, group: int | None = None) -> None:
+        self.uid = uid
+        self.group = group
 
     @classmethod
     def of_tier(cls, root: os.stat_result, *, shared: bool, path: str) -> Trust:

@@ -137,9 +137,12 @@ class Bucket:
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
-    def presign(self, name: str, seconds: int) -> str:
-        """Return a URL that lets anyone GET the object for ``seconds`` (or until our own credentials end)."""
-        return self.requests.connection.presign(self.requests.root + name, seconds)
+    def presign(self, name: str, seconds: int, *, content_encoding: str | None = None) -> str:
+        """Return a URL that lets anyone GET the object for ``seconds`` (or until our own credentials end).
+
+        ``content_encoding``: what the answer is to call its encoding.
+        """
+        return self.requests.connection.presign(self.requests.root + name, seconds, content_encoding)
 
     def create(self, name: str, data: bytes | bytearray) -> bool:
         """Create an object whole; False if its name is taken by other bytes than these."""

@@ -150,13 +150,14 @@ class Connection:
             raise self._unanswered("get_object", error) from error
         return data
 
-    def presign(self, key: str, seconds: int) -> str:
+    def presign(self, key: str, seconds: int, content_encoding: str | None = None) -> str:
         """Return a URL that lets anyone GET the object for ``seconds``; raises `S3Error`."""
         errors = _sdk().errors
+        parameters = {"Bucket": self._url.bucket, "Key": key}
+        if content_encoding is not None:
+            parameters["ResponseContentEncoding"] = content_encoding
         try:
-            url: str = self._client.generate_presigned_url(
-                "get_object", Params={"Bucket": self._url.bucket, "Key": key}, ExpiresIn=seconds
-            )
+            url: str = self._client.generate_presigned_url("get_object", Params=parameters, ExpiresIn=seconds)
         except errors.BotoCoreError as error:
             raise self._unanswered("get_object", error) from error
         return url

@@ -247,9 +247,12 @@ def acquire(
     while (found := ready()) is None:
         # The store's time first: writing beside the lease also makes a network file system look at it afresh.
         time = None if now is None else now()
-        if seen is not None and (failed := _failed(lease.generation(seen), time)) is not None:
-            return failed
         standing = lease.current()
+        if seen is not None:
+            # One look decides both: whoever sees the generation fail must not find it held first and over then.
+            ended = standing if standing is not None and standing.generation == seen else lease.generation(seen)
+            if (failed := _failed(ended, time)) is not None:
+                return failed
         if standing is None or lease.is_over(standing, time):
             if time is None:
                 return NotGranted()

@@ -1,7 +1,7 @@
 """The bucket behind ``s3://`` as one process uses it: made at first use, bounded in time, probed once.
 
 Adds to `client.s3` what a client without a server needs: the store's time, conditional replacement, and errors as
-transports raise them.
+transports raise them. What the store can do is found out by `client.transports.s3_probes`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import threading
 import time
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from client.errors import ConfigurationError, Denied, LeaseLost, Refused, TransportError, Unreachable
-from client.layout import TEMPORARY_PREFIX
 from client.s3.bucket import Bucket
 from client.s3.errors import Reason, S3Error
 from client.s3.retry import RetryPolicy
 from client.s3.sdk import ConnectionSettings
 from client.s3.upload import PART_SIZE, ObjectUpload, PartPool, part_size
+from client.transports import s3_probes
 from client.transports.limits import DEFAULT_LIMITS
-from client.transports.shared_files import NO_CREATE_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,20 +33,8 @@ RETRY_SECONDS = 4.0
 """Within which the last try of a request begins: one that no one hears costs a job two connects, one that is not
 answered a single wait. A store that throttles for longer is done without."""
 
-_PROBE = f"{TEMPORARY_PREFIX}create-only"
-"""An object below the prefix that stays: where it exists, one refused write shows that create-only works."""
-_PROBE_DATA = b"neff-cache tries here whether this store keeps a name to its first writer\n"
-_WRONG_ETAG = '"00000000000000000000000000000000"'
 _PART_THREADS = 4
 _CONNECTIONS = 16
-
-
-class Object(NamedTuple):
-    """A small object: its bytes, the store's time of its last change in seconds, and the tag of its state."""
-
-    data: bytes
-    changed: float
-    etag: str
 
 
 class SharedBucket:
@@ -84,7 +71,7 @@ class SharedBucket:
         self._honours_if_match: bool | None = None
 
     def _mine(self) -> Bucket:
-        if False:
+        if self._pid != os.getpid():
             self._begin()  # the parent's connections, threads and locks are not ours
         with self._lock:
             if self._bucket is None:
@@ -97,7 +84,7 @@ class SharedBucket:
 
     def close(self) -> None:
         """Close connections and end threads; may be used again afterwards."""
-        if False:
+        if self._pid != os.getpid():
             return
         with self._lock:
             bucket, self._bucket = self._bucket, None
@@ -109,11 +96,11 @@ class SharedBucket:
 
     # Reading
 
-    def read(self, name: str, limit: int) -> Object | None:
+    def read(self, name: str, limit: int) -> s3_probes.Object | None:
         """Return an object of at most ``limit`` bytes, or None if it is absent or larger."""
         bucket = self._mine()
         with self._translated(bucket, reading=True):
-            return bucket.requests.run(lambda _: _read(bucket, name, limit))
+            return bucket.requests.run(lambda _: s3_probes.read(bucket, name, limit))
 
     @contextmanager
     def open(self, name: str) -> Iterator[ObjectReader | None]:
@@ -137,14 +124,15 @@ class SharedBucket:
     def size(self, name: str) -> int | None:
         """Return an object's size in bytes, or None. A listing tells absent from forbidden, in one request."""
         bucket = self._mine()
+        folder = name.rpartition("/")[0]  # S3 Express lists only what ends in a slash
         with self._translated(bucket):
-            return next((item.size for item in bucket.objects(name) if item.name == name), None)
+            return next((item.size for item in bucket.objects(f"{folder}/") if item.name == name), None)
 
     def now(self) -> float:
         """Return the store's time by the ``Date`` of an answer: whole seconds, as last changes are."""
         bucket = self._mine()
         with self._translated(bucket):
-            answer = bucket.requests.list("list_objects_v2", _PROBE, MaxKeys=1)
+            answer = bucket.requests.list("list_objects_v2", "", MaxKeys=1)
         date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", "")
         try:
             return parsedate_to_datetime(date).timestamp()
@@ -164,7 +152,7 @@ class SharedBucket:
         if self._creates_only is None:
             try:
                 with self._translated(bucket):
-                    self._creates_only = _probe_create_only(bucket)
+                    self._creates_only = s3_probes.create_only(bucket)
             except Denied as error:
                 if isinstance(error.__cause__, S3Error) and error.__cause__.reason is Reason.DENIED:
                     self._creates_only = error
@@ -240,7 +228,7 @@ class SharedBucket:
                 except S3Error as error:
                     if not condition or error.reason not in {Reason.EXISTS, Reason.ABSENT}:
                         raise
-                    found = _read(bucket, name, len(data)) if unsure else None
+                    found = s3_probes.read(bucket, name, len(data)) if unsure else None
                     if found is None or found.data != data:
                         raise LeaseLost(f"{name} was rewritten by another process") from error
 
@@ -248,7 +236,7 @@ class SharedBucket:
 
     def _knows_if_match(self, bucket: Bucket) -> bool:
         if self._honours_if_match is None:
-            self._honours_if_match = _probe_if_match(bucket)
+            self._honours_if_match = s3_probes.if_match(bucket)
         return self._honours_if_match
 
     def remove(self, name: str) -> None:
@@ -271,75 +259,6 @@ class SharedBucket:
         except S3Error as error:
             hint = _hint(bucket) if reading and error.reason is Reason.DENIED and error.status else ""
             raise _transport_error(error, hint) from error
-
-
-def _read(bucket: Bucket, name: str, limit: int) -> Object | None:
-    try:
-        answer = bucket.requests.once("get_object", name)
-    except S3Error as error:
-        if error.reason is Reason.ABSENT:
-            return None
-        raise
-    body, size = answer["Body"], answer["ContentLength"]
-    try:
-        if size > limit:
-            return None
-        data = b""
-        while len(data) < size and (piece := bucket.requests.connection.read(body, size - len(data))):
-            data += piece
-    finally:
-        body.close()
-    if len(data) < size or "LastModified" not in answer or "ETag" not in answer:
-        raise S3Error(f"{bucket.where} gave no whole answer to get_object", Reason.UNREACHABLE)
-    return Object(data, answer["LastModified"].timestamp(), answer["ETag"])
-
-
-def _probe_create_only(bucket: Bucket) -> Literal[True] | Refused:
-    fault = "ignores If-None-Match and replaces objects"
-    try:
-        for _ in range(2):
-            taken = not bucket.requests.run(lambda _: _create(bucket))
-            if taken:
-                return True
-    except S3Error as error:
-        if error.reason is not Reason.REFUSED or not error.status:
-            raise
-        fault = f"refuses If-None-Match ({error.status} {error.code})"
-    return Refused(
-        f"{bucket.where} {fault}, so that entries cannot be shared safely there: use a store that honours it, "
-        "such as Amazon S3, or a cache server",
-        status=0,
-        name=NO_CREATE_ONLY,
-    )
-
-
-def _create(bucket: Bucket) -> bool:
-    """Create the probe's object; False if it was there, even if a try of ours whose answer was lost has made it."""
-    try:
-        bucket.requests.once("put_object", _PROBE, Body=_PROBE_DATA, IfNoneMatch="*")
-    except S3Error as error:
-        if error.reason is Reason.EXISTS:
-            return False
-        raise
-    return True
-
-
-def _probe_if_match(bucket: Bucket) -> bool:
-    """Return whether the store replaces an object of the state that is named, and no other."""
-    found = bucket.requests.run(lambda _: _read(bucket, _PROBE, len(_PROBE_DATA)))
-    if found is None:  # swept meanwhile: read-then-write will do
-        return False
-    for etag, expected in ((_WRONG_ETAG, False), (found.etag, True)):
-        try:
-            bucket.requests.call("put_object", _PROBE, Body=_PROBE_DATA, IfMatch=etag)
-            written = True
-        except S3Error as error:
-            if error.reason.is_passing:
-                raise
-            written = False
-        if written is not expected:
-            return False
-    return True
 
 
 def _hint(bucket: Bucket) -> str:

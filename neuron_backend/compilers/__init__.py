@@ -23,10 +23,10 @@ def compiler_name(environ: Mapping[str, str] = os.environ) -> str:
     """
     name = environ.get(SETTING)
     if name is None:
+        from client.compiler_path import find_compiler  # noqa: PLC0415
         from client.environment import is_neuron_host  # noqa: PLC0415 - a process that says which needs none of it
-        from neuron_backend.compilers.neuronx_cc import find_program  # noqa: PLC0415
 
-        return "neuronx-cc" if is_neuron_host() and find_program(environ) else "cpu"
+        return "neuronx-cc" if is_neuron_host() and find_compiler(environ) else "cpu"
     if name not in ("cpu", "neuronx-cc"):
         raise ConfigurationError(f"{SETTING}={name!r} is no compiler: expected cpu or neuronx-cc")
     return name

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-import shutil
 import tempfile
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from client import neff, processes
+from client import failures, processes
 from client.artifact import Compiled
+from client.compiler_path import NAME, find_compiler
+from client.compiler_path import SETTING as PROGRAM
 from client.environment import (
     LOGICAL_CORES,
     TARGET,
@@ -21,7 +21,7 @@ from client.environment import (
     resolve_target,
     scrubbed,
 )
-from client.errors import CompileError, ConfigurationError, Failure, FailureClass, NeffError
+from client.errors import CompileError, ConfigurationError, Failure
 from client.key import UNKEYED_WORDS, CompilerIdentity, keyed_flags, normalise_compiler_version
 from client.names import COMPILE_LOG, MAIN_OUTPUT, Kind
 from client.settings import Settings
@@ -31,38 +31,12 @@ from neuron_backend.compilers.stablehlo import to_text
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-NAME: Final = "neuronx-cc"
-PROGRAM: Final = "NEURON_CACHE_COMPILER"
-
 # Eager programs are many, small and compiled while somebody waits; graphs are few and run for hours.
 OPTIMIZATION: Final[Mapping[Kind, str]] = {Kind.EAGER: "-O1", Kind.GRAPH: "-O2"}
 
-LOG_LIMIT: Final = 1 << 20
-"""Bytes of the compiler's log that are kept: the last ones, where it says what went wrong."""
-
 _VERSION_SECONDS = 120
-_MOST_EXIT_STATUS = 128
-
-_DIAGNOSIS = re.compile(r"\bNCC_E[A-Z]*[0-9]+")
-_RESOURCE = re.compile(
-    r"\[F137\]|out of memory|cannot allocate memory|bad_alloc|MemoryError|no space left on device|\bENOSPC\b"
-    r"|\bSIG(?:KILL|TERM|SEGV|ABRT|BUS|INT)\b|signal [0-9]+|^Killed$",
-    re.IGNORECASE | re.MULTILINE,
-)
-# Files that are missing or unreadable are this host's, not the program's, fault; NCC_EVRF059 is a missing kernel file.
-_FILES = re.compile(
-    r"NCC_EVRF059|no such file|FileNotFoundError|permission denied|too many open files|stale file handle"
-    r"|input/output error|read-only file system",
-    re.IGNORECASE,
-)
 
 _Stamp = tuple[str, int, int, int]
-
-
-def find_program(environ: Mapping[str, str]) -> str | None:
-    """Return the absolute path of the compiler: ``NEURON_CACHE_COMPILER``, else ``neuronx-cc`` on ``PATH``."""
-    found = shutil.which(environ.get(PROGRAM) or NAME, path=environ.get("PATH"))
-    return None if found is None else str(Path(found).absolute())
 
 
 class NeuronxCc:
@@ -95,7 +69,7 @@ class NeuronxCc:
         )
 
     def _program(self) -> str:
-        program = find_program(self._environ)
+        program = find_compiler(self._environ)
         if program is None:
             wanted = self._environ.get(PROGRAM)
             looked = f"{PROGRAM}={wanted!r} is no program" if wanted else f"no {NAME} on PATH"
@@ -127,7 +101,7 @@ class NeuronxCc:
                 raise ConfigurationError(f"{program} cannot be started ({error.strerror}): set {PROGRAM}") from error
             if ended.returncode is None:
                 raise ConfigurationError(f"`{program} --version` gave no answer within {_VERSION_SECONDS} s")
-            return normalise_compiler_version(_tail(log))
+            return normalise_compiler_version(failures.read_tail(log))
 
     def compile(self, code: bytes, configuration: Configuration) -> Compiled:
         """Compile a VHLO portable artifact; the outputs are the validated NEFF, the log and ``code`` itself.
@@ -161,17 +135,15 @@ class NeuronxCc:
                 seconds=self._limit,
             )
         except OSError as error:
-            failure_class: FailureClass = "resource" if _RESOURCE.search(str(error)) else "transient"
-            raise CompileError(Failure(failure_class, f"{NAME} cannot be started: {error}")) from error
-        said = _tail(log)
+            raise CompileError(failures.failure_to_start(error)) from error
+        said = failures.read_tail(log)
         if ended.returncode is None:
-            limit = f"{self._limit:g} s (NEURON_CACHE_COMPILE_LIMIT)"
-            raise CompileError(Failure("resource", f"{NAME} was stopped: it took longer than {limit}", said))
+            raise CompileError(failures.stopped(self._limit, said))
         if ended.returncode != 0:
-            raise CompileError(_failure(ended.returncode, said))
+            raise CompileError(failures.failure_of(ended.returncode, said))
         return Compiled(
             outputs={
-                MAIN_OUTPUT: _read_neff(output, said),
+                MAIN_OUTPUT: failures.read_neff(output, said),
                 COMPILE_LOG: (_preamble(code, configuration, ended) + said).encode(),
                 MODULE_OUTPUT: code,
             },
@@ -206,45 +178,6 @@ def _log_words(words: Sequence[str]) -> list[str]:
         if name not in ("--output", "-o"):
             kept += [word, *value]
     return kept
-
-
-def _tail(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - LOG_LIMIT, 0))
-            return file.read().decode("utf-8", "replace")
-    except FileNotFoundError:
-        return ""
-
-
-def _read_neff(output: Path, said: str) -> bytes:
-    """Return the compiler's output if it is one whole NEFF: exit status 0 alone is no success."""
-    try:
-        data = output.read_bytes()
-        neff.validate(data)
-    except OSError as error:
-        text = f"{NAME} ended with exit status 0, but left no readable output file ({error.strerror})"
-    except NeffError as error:
-        text = f"{NAME} ended with exit status 0, but its output is no whole NEFF: {error}"
-    else:
-        return data
-    raise CompileError(Failure("resource" if _RESOURCE.search(said) else "transient", text, said))
-
-
-def _failure(returncode: int, said: str) -> Failure:
-    """Return what a failed compile means; the exit status alone (70 for nearly all) does not tell."""
-    ending = f"was killed by signal {-returncode}" if returncode < 0 else f"ended with exit status {returncode}"
-    found = _DIAGNOSIS.search(said)
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    telling = next((line for line in lines if found is not None and found[0] in line), lines[-1] if lines else "")
-    text = f"{NAME} {ending}: {telling[:500]}" if telling else f"{NAME} {ending}"
-    failure_class: FailureClass = "transient"
-    if returncode < 0 or returncode > _MOST_EXIT_STATUS or _RESOURCE.search(said):
-        failure_class = "resource"
-    elif found is not None and not _FILES.search(said):
-        failure_class = "diagnosis"
-    return Failure(failure_class, text, said)
 
 
 def _preamble(code: bytes, configuration: Configuration, ended: processes.Completed) -> str:

@@ -23,7 +23,7 @@ _keys = count(1)
 
 
 class ClockedBucket:
-    """A key in a real bucket, by the test's clock: nobody can set when an object was written, so a book is kept of it."""
+    """A key in a real bucket. Nobody can set when an object was written, so a book of that is kept by our own clock."""
 
     def __init__(self, bucket: SharedBucket) -> None:
         self.time = 1_000_000.0

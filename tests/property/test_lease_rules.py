@@ -77,6 +77,9 @@ def _empty_database() -> Path:
 class LeaseMachine(RuleBasedStateMachine):
     """Many processes ask for two keys, renew, fail, fall silent, publish; entries are deleted; servers restart."""
 
+    database: str | None = None
+    """The URL of an empty database, or None for SQLite."""
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
@@ -95,6 +98,7 @@ class LeaseMachine(RuleBasedStateMachine):
             host="10.0.0.1",
             allowed_hosts=("test",),
             data_dir=Path(self.folder.name),
+            database=self.database,
             bootstrap_token="t" * 40,
             threads=2,
             lease_ttl_seconds=TTL,

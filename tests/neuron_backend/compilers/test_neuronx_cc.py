@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client import neff
+from client.compiler_path import find_compiler
 from client.errors import CompileError, ConfigurationError
 from client.names import Kind
 from neuron_backend.compilers import compiler_name
-from neuron_backend.compilers.neuronx_cc import NeuronxCc, find_program
+from neuron_backend.compilers.neuronx_cc import NeuronxCc
 from tests.fakes.modules import ADD
 from tests.fakes.programs import FakeCompiler, install_neuronx_cc
 from tests.fakes.waiting import is_running
@@ -159,9 +160,9 @@ def test_a_grandchild_that_would_outlive_the_compiler_holds_nobody_up_and_is_end
 
 def test_the_compiler_may_be_named_and_is_looked_for_on_path_otherwise(fake: FakeCompiler, tmp_path: Path) -> None:
     other = install_neuronx_cc(tmp_path / "other").program
-    assert find_program({"PATH": str(fake.directory)}) == str(fake.program)
-    assert find_program({"PATH": str(fake.directory), "NEURON_CACHE_COMPILER": str(other)}) == str(other)
-    assert find_program({"PATH": str(tmp_path / "empty")}) is None
+    assert find_compiler({"PATH": str(fake.directory)}) == str(fake.program)
+    assert find_compiler({"PATH": str(fake.directory), "NEURON_CACHE_COMPILER": str(other)}) == str(other)
+    assert find_compiler({"PATH": str(tmp_path / "empty")}) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,130 @@
+"""Reads and writes of the scrub: which entries are due, and how far a run is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import exists, select, tuple_, update
+
+from cache_server.address import Address
+from cache_server.database.entries import BATCH
+from cache_server.database.models import EntryRow, EntryState, ScrubRow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection
+    from sqlalchemy.orm import Session
+
+_ONLY = 1
+_PAGE = 64
+_ORDER = (EntryRow.checked, EntryRow.project, EntryRow.kind, EntryRow.key)
+
+
+class Due(NamedTuple):
+    """An entry to be verified: where it is, its entry.json, and when it was last found right."""
+
+    address: Address
+    document: str
+    checked: float
+
+
+@dataclass
+class Progress:
+    """How far a run is. Times are seconds since the epoch by the database's clock; ``ended`` None: it goes on."""
+
+    horizon: float
+    started: float
+    ended: float | None = None
+    entries: int = 0
+    bytes_read: int = 0
+    quarantined: int = 0
+    unreadable: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """Return what was counted."""
+        return {name: getattr(self, name) for name in ("entries", "bytes_read", "quarantined", "unreadable")}
+
+
+def due(connection: Connection, *, before: float, after: Due | None) -> list[Due]:
+    """Return some ready entries last found right before ``before``, oldest first, those up to ``after`` left out."""
+    statement = (
+        select(EntryRow.project, EntryRow.kind, EntryRow.key, EntryRow.document, EntryRow.checked)
+        .where(EntryRow.state == EntryState.READY, EntryRow.checked < before)
+        .order_by(*_ORDER)
+        .limit(_PAGE)
+    )
+    if after is not None:
+        statement = statement.where(tuple_(*_ORDER) > (after.checked, *map(str, after.address)))
+    return [
+        Due(Address.parse(row.project, row.kind, row.key), row.document, row.checked)
+        for row in connection.execute(statement)
+    ]
+
+
+def found_right(session: Session, addresses: Sequence[Address], when: float) -> None:
+    """Note that all outputs of the entries were found right at ``when``."""
+    for begin in range(0, len(addresses), BATCH):
+        place = tuple_(EntryRow.project, EntryRow.kind, EntryRow.key)
+        named = [(address.project, str(address.kind), address.key) for address in addresses[begin : begin + BATCH]]
+        session.execute(
+            update(EntryRow)
+            .where(place.in_(named), EntryRow.state == EntryState.READY)
+            .values(checked=when)
+            .execution_options(synchronize_session=False)
+        )
+
+
+def request(session: Session, now: float) -> Progress:
+    """Make all entries that stand now due: a run that goes on takes them in, or a new one begins."""
+    row = session.get(ScrubRow, _ONLY, with_for_update=True)
+    if row is None or row.ended is not None:
+        return _start(session, row, horizon=now, now=now)
+    row.horizon = max(row.horizon, now)
+    return _progress(row)
+
+
+def begin(session: Session, *, now: float, due_before: float | None) -> Progress | None:
+    """Return the run that goes on, or a new one for entries that are due by themselves, or None."""
+    row = session.get(ScrubRow, _ONLY, with_for_update=True)
+    if row is not None and row.ended is None:
+        return _progress(row)
+    if due_before is None:
+        return None
+    overdue = exists().where(EntryRow.state == EntryState.READY, EntryRow.checked < due_before)
+    if not session.scalar(select(overdue)):
+        return None
+    return _start(session, row, horizon=due_before, now=now)
+
+
+def save(session: Session, progress: Progress, *, ended: float | None) -> Progress:
+    """Write down how far the run is; return it with the horizon as it is now. It ends only if nothing became due."""
+    row = session.get(ScrubRow, _ONLY, with_for_update=True)
+    if row is None:
+        # the database was rebuilt underneath
+        row = ScrubRow(id=_ONLY, horizon=progress.horizon, started=progress.started)
+        session.add(row)
+    for name, value in progress.counts().items():
+        setattr(row, name, value)
+    row.ended = ended if row.horizon <= progress.horizon else None
+    return _progress(row)
+
+
+def progress(connection: Connection) -> Progress | None:
+    """Return the run that goes on, or the last one, or None."""
+    row = connection.execute(select(ScrubRow.__table__)).first()
+    return None if row is None else _progress(row)
+
+
+def _start(session: Session, row: ScrubRow | None, *, horizon: float, now: float) -> Progress:
+    if row is None:
+        row = ScrubRow(id=_ONLY)
+        session.add(row)
+    row.horizon, row.started, row.ended = horizon, now, None
+    row.entries = row.bytes_read = row.quarantined = row.unreadable = 0
+    return _progress(row)
+
+
+def _progress(row: Any) -> Progress:
+    return Progress(row.horizon, row.started, row.ended, row.entries, row.bytes_read, row.quarantined, row.unreadable)

@@ -1,0 +1,131 @@
+"""Locks of several servers that share a PostgreSQL database: advisory locks, which end with the holder's connection."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+import psycopg.errors
+import structlog
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from cache_server.database.postgres import lock_id, postgres_engine
+from cache_server.errors import Problem
+from cache_server.locking import ProcessLocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sqlalchemy import URL
+
+    from cache_server.address import Address
+
+HOLD_SECONDS = 300.0
+"""A holder that did nothing for this long on its lock's connection hangs: PostgreSQL ends the connection, and so the
+lock. Far beyond any work under a lock; whoever wakes up after it finds out in `PostgresLocks.check`."""
+
+_LOCK = text("SELECT pg_advisory_xact_lock(:id)")
+_TRY_LOCK = text("SELECT pg_try_advisory_lock(:id)")
+_PING = text("SELECT 1")
+
+_log = structlog.get_logger("cache_server.locking")
+
+
+class PostgresLocks:
+    """`cache_server.locking.KeyLocks` of all servers on one PostgreSQL database.
+
+    Each lock held is one open transaction on a connection of its own pool, so that the work under a lock never waits
+    for a connection that another waiter has. Requests of this server for one key line up in the process first: at
+    most one of them stands in PostgreSQL's queue.
+    """
+
+    def __init__(self, url: URL, *, timeout: float, connections: int) -> None:
+        """``timeout``: seconds to wait for another holder; ``connections``: the most keys held at once."""
+        self._here = ProcessLocks(timeout)
+        self._engine = postgres_engine(
+            url,
+            connections=connections,
+            statement_seconds=0,
+            lock_seconds=timeout,
+            idle_seconds=HOLD_SECONDS,
+            pool_seconds=timeout,
+        )
+        self._held = threading.local()
+
+    @contextlib.contextmanager
+    def hold(self, address: Address) -> Iterator[None]:
+        """Hold the key's lock. At the end `SQLAlchemyError` tells that it was lost meanwhile."""
+        with self._here.hold(address), contextlib.ExitStack() as stack:
+            try:
+                connection = stack.enter_context(self._engine.connect())
+                connection.execute(_LOCK, {"id": lock_id(f"key/{address}")})
+            except (OperationalError, PoolTimeoutError) as error:
+                if isinstance(error, PoolTimeoutError) or isinstance(error.orig, psycopg.errors.LockNotAvailable):
+                    raise Problem("busy", headers={"Retry-After": "1"}) from error
+                raise
+            self._held.connection = connection
+            try:
+                yield
+            finally:
+                self._held.connection = None
+            # not reached after an exception: that ends the transaction too, and says more than a lost lock would
+            connection.commit()
+
+    def check(self) -> None:
+        """See that the lock this thread holds still stands; raises `SQLAlchemyError` if its connection is gone."""
+        connection: Connection | None = getattr(self._held, "connection", None)
+        if connection is not None:
+            connection.execute(_PING)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._engine.dispose()
+
+
+class PostgresDuty:
+    """`cache_server.locking.Duty` of all servers on one PostgreSQL database: a lock held for as long as one lives."""
+
+    def __init__(self, url: URL) -> None:
+        self._engine = postgres_engine(url, connections=0, idle_seconds=0).execution_options(
+            isolation_level="AUTOCOMMIT"
+        )
+        self._guard = threading.Lock()
+        self._connection: Connection | None = None
+
+    def is_ours(self) -> bool:
+        """Return whether it is ours, taking it if nobody has it. `SQLAlchemyError` if the database does not answer."""
+        with self._guard:
+            if self._connection is not None:
+                try:
+                    self._connection.execute(_PING)
+                except SQLAlchemyError as error:
+                    _log.warning("the duty was lost with its connection", error=str(error))
+                    self._drop()
+                else:
+                    return True
+            connection = self._engine.connect()
+            try:
+                taken = connection.execute(_TRY_LOCK, {"id": lock_id("duty")}).scalar_one()
+            except SQLAlchemyError:
+                connection.close()
+                raise
+            if not taken:
+                connection.close()
+                return False
+            self._connection = connection
+            _log.info("this server does the periodic work from now on")
+            return True
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(SQLAlchemyError):
+                connection.close()
+
+    def close(self) -> None:
+        """Leave the duty to others."""
+        with self._guard:
+            self._drop()

@@ -1,0 +1,85 @@
+"""What commands print: JSON for programs, tables for people, progress only where somebody watches."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from client.pulling import Progress
+from client.sizes import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document."""
+    typer.echo(json.dumps(value, indent=1))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table: drawn on a terminal, tab-separated lines without a head where the output is piped."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            typer.echo("\t".join(row))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table, markup=False)
+
+
+def say(text: str) -> None:
+    """Tell the user about the run; on standard error, so that the output stays clean."""
+    typer.echo(f"neff-cache: {text}", err=True)
+
+
+class Bar(Progress):
+    """Progress on standard error while somebody watches it, nothing otherwise. Use it in a ``with`` statement."""
+
+    def __init__(self, what: str) -> None:
+        self._bars = Bars(
+            TextColumn(what),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[size]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
+            transient=True,
+        )
+        self._task = self._bars.add_task(what, total=None, size="")
+        self._size = self._expected = 0
+
+    def __enter__(self) -> Self:
+        """Begin to show it."""
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove it again."""
+        self._bars.stop()
+
+    def total(self, entries: int, size: int) -> None:
+        """See `Progress.total`."""
+        self._expected += size
+        self._bars.update(self._task, total=(self._bars.tasks[0].total or 0) + entries)
+
+    def done(self, entries: int, size: int) -> None:
+        """See `Progress.done`."""
+        self._size += size
+        text = f"{size_text(self._size)} of {size_text(self._expected)}" if self._expected else ""
+        self._bars.update(self._task, advance=entries, size=text)
