@@ -37,7 +37,7 @@ ERRORS = _table(
     ("forbidden", 403, "This token has rights on the project, but not this one."),
     ("not_found", 404, "There is nothing here that this token may see."),
     ("method_not_allowed", 405, "This address does not take this method."),
-    ("upload_timeout", 408, "The body stood still for too long."),
+    ("upload_timeout", 408, "The body stood still for too long, or came far too slowly."),
     ("blob_missing", 409, "An output of this entry is not stored: upload it again, then publish."),
     ("lease_lost", 409, "This lease has ended: it ran out, was given back, or its key was published or taken over."),
     ("precondition_failed", 412, "The stored representation is not the one that If-Match names."),

@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from cache_server.errors import Problem
 from cache_server.hosts import HostList
-from cache_server.http.asgi import header, next_message, send_problem
+from cache_server.http.asgi import Incoming, header, send_problem
 from cache_server.stores.base import StoreError, StoreFullError
 from client.errors import WireError
 
@@ -194,8 +194,9 @@ async def _held_body(scope: Scope, receive: Receive, limit: int, idle_seconds: f
         raise Problem("too_large")
     body = bytearray()
     more = True
+    incoming = Incoming(receive, idle_seconds)
     while more:
-        message = await next_message(receive, idle_seconds)
+        message = await incoming.next()
         body += message.get("body", b"")
         more = message.get("more_body", False)
         if len(body) > limit:

@@ -11,14 +11,17 @@ import structlog
 if TYPE_CHECKING:
     from cache_server.settings import Settings
 
+# local variables of a failed request hold tokens, and those of a failed connection the database's password
+_WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+
 
 def configure(settings: Settings) -> None:
     """Set up structlog for this process. Only a server's own process calls this, never a library user's."""
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
     renderers: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer()]
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if as_text
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [structlog.processors.ExceptionRenderer(_WITHOUT_LOCALS), structlog.processors.JSONRenderer()]
     )
     common: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,

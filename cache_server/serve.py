@@ -13,6 +13,7 @@ import uvicorn
 
 from cache_server import logging
 from cache_server.app import create_app
+from cache_server.http.protocol import BoundedProtocol
 from cache_server.service import Service
 from client.errors import ConfigurationError
 
@@ -75,7 +76,7 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="uvloop",
-                http="httptools",
+                http=BoundedProtocol.within(settings.head_seconds),
                 ws="none",
                 lifespan="on",
                 log_config=None,
@@ -102,8 +103,10 @@ class _Server(uvicorn.Server):
         if self.started:
             host, port = self._listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
+            settings = self._service.settings
+            where = settings.data_dir if settings.bucket_url is None else self._service.store.location
             print(  # noqa: T201 - scripts wait for this line
-                f"neff-cache: serving http://{shown}:{port} (data in {self._service.settings.data_dir})", flush=True
+                f"neff-cache: serving http://{shown}:{port} (data in {where})", flush=True
             )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

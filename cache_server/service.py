@@ -224,7 +224,8 @@ def _as_configuration() -> Iterator[None]:
     except StoreError as error:
         raise ConfigurationError(f"{error}; see --store and --data-dir") from error
     except SQLAlchemyError as error:
-        reason = getattr(error, "orig", None) or error
+        # drivers like to spread over several lines
+        reason = " ".join(str(getattr(error, "orig", None) or error).split())
         raise ConfigurationError(f"the database cannot be used: {reason}; see --database and --data-dir") from error
 
 

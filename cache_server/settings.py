@@ -48,6 +48,7 @@ class Settings(BaseSettings):
         30.0, gt=0, le=3600, description="A lease ends this long after its last heartbeat."
     )
     key_lock_seconds: float = Field(30.0, gt=0, description="How long a request waits for another one's work on a key.")
+    head_seconds: float = Field(30.0, gt=0, description="A request's head must have arrived whole by then.")
     upload_idle_seconds: float = Field(30.0, gt=0, description="An upload that stands still this long is given up.")
     shutdown_seconds: float = Field(30.0, ge=0, description="How long running requests may go on after SIGTERM.")
     poll_seconds: float = Field(

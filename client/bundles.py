@@ -88,16 +88,16 @@ class Manifest:
                 Part(str(member["name"]), str(member["sha256"]), int(member["size"])) for member in value["members"]
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise FormatError(f"the bundle's manifest cannot be read: {error}") from error
+            raise FormatError(f"its manifest cannot be read: {error}") from error
         if made != (FORMAT, SCHEMA):
-            raise FormatError(f"a bundle of a format that is not known here: expected {FORMAT}, schema {SCHEMA}")
+            raise FormatError(f"its format is not known here: expected {FORMAT}, schema {SCHEMA}")
         names = [entry_stream.Name.parse(part.name) for part in parts]
         if len(set(names)) != len(names) or any(part.size < 0 for part in parts):
-            raise FormatError("the bundle's manifest names a member twice, or with a size below zero")
+            raise FormatError("its manifest names a member twice, or with a size below zero")
         entries = sum(name.output is None for name in names)
         size = sum(part.size for part in parts)
         if (value.get("entries"), value.get("size")) != (entries, size):
-            raise FormatError("the bundle's manifest does not add up")
+            raise FormatError("its manifest does not add up")
         return cls(entries, size, parts)
 
 
@@ -126,33 +126,54 @@ def export(
     return manifest
 
 
+class BundleError(FormatError):
+    """A file that is no sound bundle, or one that its reader does not want; the message says which, and why."""
+
+
 def read(
     path: Path, *, max_bytes: int = MAX_BYTES, progress: Progress, announced: Callable[[Manifest], object] | None = None
 ) -> Iterator[tuple[Entry, dict[str, bytes]]]:
     """Yield the entries of a bundle with the plain bytes of their outputs, all of them checked.
 
     ``announced`` is called with the manifest before anything else is read. That a file ends where it should is known
-    only when the last entry was taken. Raises `FormatError` for anything but a sound bundle of at most ``max_bytes``,
+    only when the last entry was taken. Raises `BundleError` for anything but a sound bundle of at most ``max_bytes``,
     `ConfigurationError` for a file that cannot be read.
     """
-    with _opened(path) as plain:
-        members = entry_stream.Members(plain)
-        manifest = Manifest.parse(members.expect(MANIFEST).read_small(MAX_MANIFEST))
-        if manifest.size > max_bytes:
-            raise FormatError(
-                f"the bundle announces {manifest.size} bytes, more than the {max_bytes} that are read: see --max-bytes"
-            )
-        if announced is not None:
-            announced(manifest)
-        progress.total(manifest.entries, manifest.size)
-        parts = iter(manifest.parts)
-        for part in parts:
-            entry = _read_entry(members, part)
-            outputs = {output.name: _read_output(members, entry, output, next(parts, None)) for output in entry.outputs}
-            yield entry, outputs
-            progress.done(1, sum(map(len, outputs.values())))
-        if members.next() is not None or plain.read(1):
-            raise FormatError("the bundle goes on after what its manifest names")
+    try:
+        with _opened(path) as plain:
+            members = entry_stream.Members(plain)
+            manifest = Manifest.parse(members.expect(MANIFEST).read_small(MAX_MANIFEST))
+            _check_announced(manifest, max_bytes)
+            if announced is not None:
+                announced(manifest)
+            progress.total(manifest.entries, manifest.size)
+            yield from _entries(members, manifest, progress)
+            _check_end(members, plain)
+    except FormatError as error:
+        raise BundleError(f"the bundle {path} is refused: {error}") from error
+
+
+def _check_announced(manifest: Manifest, max_bytes: int) -> None:
+    if manifest.size > max_bytes:
+        raise FormatError(
+            f"it announces {manifest.size} bytes, more than the {max_bytes} that are read: see --max-bytes"
+        )
+
+
+def _check_end(members: entry_stream.Members, plain: _Plain) -> None:
+    if members.next() is not None or plain.read(1):
+        raise FormatError("it goes on after what its manifest names")
+
+
+def _entries(
+    members: entry_stream.Members, manifest: Manifest, progress: Progress
+) -> Iterator[tuple[Entry, dict[str, bytes]]]:
+    parts = iter(manifest.parts)
+    for part in parts:
+        entry = _read_entry(members, part)
+        outputs = {output.name: _read_output(members, entry, output, next(parts, None)) for output in entry.outputs}
+        yield entry, outputs
+        progress.done(1, sum(map(len, outputs.values())))
 
 
 def verify(path: Path, *, max_bytes: int = MAX_BYTES, progress: Progress) -> Manifest:
@@ -257,7 +278,7 @@ class _Plain(io.RawIOBase):
         try:
             return int(self._reader.readinto(buffer))
         except self._errors as error:
-            raise FormatError(f"this is no bundle, or a damaged one: {error}") from error
+            raise FormatError(f"it is no bundle, or a damaged one: {error}") from error
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from client.errors import Failure
 from client.lease import Compile, Conversation, Decision, Found, HeldLease
 from client.remote import UNAVAILABLE, Remote, Unavailable
-from client.transports.base import Damaged, Fetched
+from client.transports.base import Damaged, Fetched, TooSlow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ READY_ANSWERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """We received wrong bytes, but those that are stored are right: the way to us is at fault."""
+    """We received wrong bytes, or none in time, but those that are stored are right: the way to us is at fault."""
 
 
 Look: TypeAlias = Fetched | Sound | Unavailable | None
@@ -65,10 +65,16 @@ class Cluster:
         """Return (kind, key) of entries withdrawn as poisoned; nothing if that cannot be found out."""
         return self._remote.revoked()
 
-    def look(self, kind: Kind, key: str) -> Look:
-        """Fetch the program; a damaged one is reported to the store, which sets it aside if it is damaged there."""
+    def look(self, kind: Kind, key: str, *, can_compile: bool = False) -> Look:
+        """Fetch the program; a damaged one is reported to the store, which sets it aside if it is damaged there.
+
+        ``can_compile`` gives up a fetch that takes longer than the compile did.
+        """
         try:
-            fetched = self._remote.fetch(kind, key)
+            fetched = self._remote.fetch(kind, key, can_compile=can_compile)
+        except TooSlow as error:
+            self._notices.warn("slow remote", f"{error}; compiling it here")
+            return Sound()
         except Damaged as error:
             self._notices.warn("damaged remote", f"{self._remote.transport.address}: {error}; compiling it again")
             if self._settings.on_error == "fail":
@@ -88,7 +94,7 @@ class Cluster:
 
         Raises `CompileError` for a diagnosis that another process met with this very program.
         """
-        look = self.look(kind, key)
+        look = self.look(kind, key, can_compile=True)
         if look is not None:
             return self._settle(look)
         talk = Conversation(
@@ -106,7 +112,7 @@ class Cluster:
             decision = talk.run()
             if decision is not None:
                 return decision
-            look = self.look(kind, key)
+            look = self.look(kind, key, can_compile=True)
             if look is not None:
                 return self._settle(look, waited=talk.waited)
         return Compile(publish=self._settings.mode == "rw", waited=talk.waited)
@@ -127,7 +133,7 @@ class Cluster:
         ours, theirs = entry.output(), published.entry.output()
         if published.created or ours is None or theirs is None or ours.sha256 == theirs.sha256:
             return published.created, None
-        look = self.look(entry.kind, entry.key)
+        look = self.look(entry.kind, entry.key, can_compile=True)
         return False, look if isinstance(look, Fetched) else None
 
     def give_back(self, kind: Kind, key: str, lease: HeldLease, failure: Failure | None) -> None:

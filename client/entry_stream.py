@@ -134,21 +134,21 @@ class Member(io.RawIOBase):
     def read_plain(self, output: Output, coding: Encoding) -> bytes:
         """Return the plain bytes of ``output``, stored here in ``coding``; raises `FormatError` for any others.
 
-        However it ends, the member is read to its end, so that the next one can be.
+        One of the right size is read to its end even so, and the next member can be; ``left`` tells.
         """
         expected = output.size if coding == "identity" else output.stored_size
+        if self.size != expected:
+            raise FormatError(f"{self.name} holds {self.size} bytes in place of {expected}")
         digest = hashlib.sha256()
         try:
-            if self.size != expected:
-                raise FormatError(f"{self.name} holds {self.size} bytes in place of {expected}")
             if coding == "zstd":
                 plain: bytes | None = encoding.read_decoded(cast("IO[bytes]", self), output.size, digest.update)
             else:
                 plain = encoding.read_exactly(self.readinto, output.size, digest.update)
-            if plain is None or digest.hexdigest() != output.sha256:
-                raise FormatError(f"{self.name} has not the digest that its entry names")
         finally:
             self.drain()
+        if plain is None or digest.hexdigest() != output.sha256:
+            raise FormatError(f"{self.name} has not the digest that its entry names")
         return plain
 
     def drain(self) -> None:

@@ -43,9 +43,19 @@ class Completed:
     peak_memory_bytes: int | None
 
 
-def run(command: Sequence[str], *, environ: Mapping[str, str], directory: Path, log: Path, seconds: float) -> Completed:
+def run(
+    command: Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    directory: Path,
+    log: Path,
+    seconds: float,
+    errors: Path | None = None,
+    work: Path | None = None,
+) -> Completed:
     """Run ``command`` in ``directory``, both output streams appended to ``log``, for at most ``seconds``.
 
+    ``errors`` is a log of its own for the error stream; ``work`` is another working directory, never removed.
     The streams go to a file, so nobody has to drain them, and a grandchild that keeps them open holds nobody up. The
     program runs in a session of its own, without a terminal. Its whole process group is dead on return, also on return
     by an exception such as KeyboardInterrupt. ``directory`` is private to this run: it is removed if this process dies
@@ -55,13 +65,13 @@ def run(command: Sequence[str], *, environ: Mapping[str, str], directory: Path, 
     report, write_end = os.pipe()
     with open(report, "rb") as reader:  # noqa: PTH123 - of a descriptor
         try:
-            with log.open("ab") as output:
+            with log.open("ab") as output, (errors or log).open("ab") as error_output:
                 supervisor = subprocess.Popen(
                     [sys.executable, "-I", "-S", __file__, str(write_end), str(os.getpid()), str(directory), *command],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
-                    stderr=output,
-                    cwd=directory,
+                    stderr=error_output,
+                    cwd=directory if work is None else work,
                     env=dict(environ),
                     pass_fds=[write_end],
                     start_new_session=True,

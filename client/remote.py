@@ -2,20 +2,23 @@
 
 Every request goes through a breaker of its direction. A `TransportError` becomes `UNAVAILABLE` and one warning per
 cause, unless ``NEURON_CACHE_ON_ERROR=fail`` asks for the exception. The time lost to requests that failed is added up:
-beyond `LOST_LIMIT` seconds both directions rest until a request in the background was answered. With the transports'
-deadlines (2 s to connect, 5 s to the first byte) a server that is gone, deaf or wrong costs a job about 12 s at most.
+beyond `LOST_LIMIT` seconds both directions rest until a request in the background was answered, and no request may
+stand still for longer than what is left of `BUDGET`. So a server that is gone, deaf or wrong costs a job 12 s at most.
+What a job has lost is forgiven by what it saves: a hit takes its compile seconds off the account.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from contextvars import copy_context
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from client.breaker import Breaker
 from client.errors import Denied, LeaseLost, Refused, TransportError, Unreachable
-from client.transports.base import Damaged
+from client.transports.base import Damaged, TooSlow
+from client.transports.patience import Patience, patient
 from client.warnings import LOGGER
 
 if TYPE_CHECKING:
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Direction: TypeAlias = Literal["read", "write"]
 
+BUDGET = 10.0
+"""Seconds that a job may lose to requests before it ends; 2 s more are for what it does at its exit."""
+TRIAL = 1.0
+"""Seconds that a server may cost again which has used up its budget and then answered in the background."""
 LOST_LIMIT = 5.5
 """Seconds: one request that runs into its deadlines may be followed by another, two may not."""
 PUBLISH_LIMIT = 30.0
@@ -74,9 +81,13 @@ class Remote:
         self._lock = threading.Lock()
         self._lost = 0.0
 
-    def fetch(self, kind: Kind, key: str) -> Fetched | Unavailable | None:
-        """Return the program, None if there is none; raises `Damaged`."""
-        return self._ask("read", kind, key, lambda: self.transport.fetch(kind, key))
+    def fetch(self, kind: Kind, key: str, *, can_compile: bool = False) -> Fetched | Unavailable | None:
+        """Return the program, None if there is none; raises `Damaged`, and `TooSlow` if the caller can compile it."""
+        found = self._ask("read", kind, key, lambda: self.transport.fetch(kind, key), can_compile=can_compile)
+        if found is not UNAVAILABLE and found is not None:
+            with self._lock:
+                self._lost = max(self._lost - found.entry.compile_seconds, 0.0)
+        return found
 
     def suspect(self, kind: Kind, key: str, sha256: str) -> Verdict | Unavailable:
         """Have a damaged output verified where it is stored."""
@@ -145,9 +156,23 @@ class Remote:
         except Exception as error:  # noqa: BLE001 - at a job's end of all times
             self._notices.warn("close", f"closing {self.transport.address}: {error}")
 
+    @property
+    def budget(self) -> float:
+        """Seconds that may still be lost."""
+        with self._lock:
+            return max(BUDGET - self._lost, 0.0)
+
     def _ask(
-        self, direction: Direction, kind: Kind, key: str, request: Callable[[], T], *, patience: float = 0.0
+        self,
+        direction: Direction,
+        kind: Kind,
+        key: str,
+        request: Callable[[], T],
+        *,
+        patience: float = 0.0,
+        can_compile: bool = False,
     ) -> T | Unavailable:
+        """Send a request. ``patience`` is how many seconds the answer may take because we asked it to wait."""
         breaker = self._breakers[direction]
         if not self._strict and not breaker.allows():
             if breaker.due():
@@ -155,8 +180,9 @@ class Remote:
             return UNAVAILABLE
         start = self._clock()
         try:
-            answer = request()
-        except Damaged:
+            with patient(Patience(self.budget + patience, can_compile)):
+                answer = request()
+        except (Damaged, TooSlow):
             # an answer, though a bad one: the caller knows what to do with it
             self.answered = True
             self._lose(self._clock() - start)
@@ -211,18 +237,19 @@ class Remote:
                 breaker.trip()
 
     def _ask_in_background(self, breaker: Breaker, kind: Kind, key: str) -> None:
-        """Find out whether the server is back, with a request that costs it little."""
+        """Find out whether the server is back: by what a job does when it reads, by a small request when it writes."""
+        probe = self.transport.fetch if breaker is self._breakers["read"] else self.transport.entry
 
         def ask() -> None:
             try:
-                self.transport.entry(kind, key)
+                probe(kind, key)
             except Denied:
                 breaker.stop()
             except Exception:  # noqa: BLE001 - whatever it is, the server is not back
                 breaker.failed()
             else:
                 with self._lock:
-                    self._lost = 0.0
+                    self._lost = min(self._lost, BUDGET - TRIAL)
                 self.answered = True
                 breaker.succeeded()
 
@@ -240,7 +267,8 @@ def _bounded(function: Callable[[], T], limit: float) -> T:
         except BaseException as error:  # noqa: BLE001 - handed over to the thread that waits
             failed.append(error)
 
-    thread = threading.Thread(target=run, name="neff-cache upload", daemon=True)
+    # with the caller's context: its patience
+    thread = threading.Thread(target=copy_context().run, args=(run,), name="neff-cache upload", daemon=True)
     thread.start()
     thread.join(limit)
     if thread.is_alive():

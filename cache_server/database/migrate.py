@@ -10,7 +10,9 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from psycopg.errors import LockNotAvailable
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from cache_server.database.postgres import lock_id
 from client.errors import ConfigurationError
@@ -75,9 +77,17 @@ def migrate(database: Database) -> None:
             stack.enter_context(_one_migration(database))
             if _is_current(database.engine, scripts, database.shown):
                 return
-        connection = stack.enter_context(database.engine.begin())
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        try:
+            with database.engine.begin() as connection:
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+        except OperationalError as error:
+            if isinstance(error.orig, LockNotAvailable):
+                raise ConfigurationError(
+                    f"the database {database.shown} was in use while its schema was to be upgraded, and was left as it "
+                    "was: start again"
+                ) from error
+            raise
 
 
 def _is_current(engine: Engine, scripts: ScriptDirectory, shown: str) -> bool:

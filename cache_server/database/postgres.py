@@ -27,7 +27,7 @@ IDLE_SECONDS = 60.0
 POOL_SECONDS = 10.0
 """For a connection to become free."""
 
-# A peer that vanished without a word (power, network) is noticed within half a minute, on both ends: its locks end then.
+# A peer that vanished without a word (power, network) is noticed within half a minute on both ends: its locks end then
 _KEEPALIVE = {"keepalives": 1, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 _SERVER_KEEPALIVE = {"tcp_keepalives_idle": 10, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
 _UNANSWERED_MS = 25_000

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cache_server.errors import PROBLEM_JSON, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from starlette.types import Message, Receive, Send
     from starlette.types import Scope as AsgiScope
+
+SLOWEST = 1024
+"""Bytes per second."""
 
 Headers: TypeAlias = "list[tuple[bytes, bytes]]"
 
@@ -29,16 +33,38 @@ def encode_headers(headers: Mapping[str, str]) -> Headers:
     return [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 
 
-async def next_message(receive: Receive, idle_seconds: float) -> Message:
-    """Return the next piece of the request's body; raises `Problem` if there is none for too long, or never."""
-    try:
-        async with asyncio.timeout(idle_seconds):
-            message = await receive()
-    except TimeoutError:
-        raise Problem("upload_timeout") from None
-    if message["type"] == "http.disconnect":
-        raise Problem("short_body")
-    return message
+class Incoming:
+    """A request's body on its way in, as long as it makes progress.
+
+    A sender that lets a byte trickle in now and then holds a connection as well as one that stands still: after
+    ``idle_seconds`` of waiting, the body must have come at `SLOWEST` on average. Time that we take ourselves, because
+    the store is slow, is not held against the sender.
+    """
+
+    def __init__(
+        self, receive: Receive, idle_seconds: float, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._receive = receive
+        self._idle_seconds = idle_seconds
+        self._monotonic = monotonic
+        self._waited = 0.0
+        self._size = 0
+
+    async def next(self) -> Message:
+        """Return the next piece; raises `Problem` if there is none for too long, never, or too little."""
+        begin = self._monotonic()
+        try:
+            async with asyncio.timeout(self._idle_seconds):
+                message = await self._receive()
+        except TimeoutError:
+            raise Problem("upload_timeout") from None
+        if message["type"] == "http.disconnect":
+            raise Problem("short_body")
+        self._waited += self._monotonic() - begin
+        self._size += len(message.get("body", b""))
+        if self._waited > self._idle_seconds and self._size < SLOWEST * self._waited:
+            raise Problem("upload_timeout")
+        return message
 
 
 @contextlib.asynccontextmanager

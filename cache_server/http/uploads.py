@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cache_server.compression import PlainBytes, TooLargeError
 from cache_server.errors import Problem
-from cache_server.http.asgi import header, next_message
+from cache_server.http.asgi import Incoming, header
 from cache_server.stores.base import CHUNK, Blob
 from client.errors import FormatError
 
@@ -150,8 +150,9 @@ async def _batches(receive: Receive, declared: int | None, idle_seconds: float) 
     batch: list[bytes] = []
     held = total = 0
     more = True
+    incoming = Incoming(receive, idle_seconds)
     while more:
-        message = await next_message(receive, idle_seconds)
+        message = await incoming.next()
         data = message.get("body", b"")
         more = message.get("more_body", False)
         batch.append(data)

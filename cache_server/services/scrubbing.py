@@ -172,9 +172,13 @@ class _Run:
         try:
             result = self._verify(due.address, Entry.from_json(json.loads(due.document)))
         except (StoreError, Problem, WireError) as error:
-            self.progress.unreadable += 1
-            result = "unreadable"
-            _log.warning("not verified", address=str(due.address), error=str(error))
+            if isinstance(error, Problem) and error.kind.name == "invalid":
+                # deleted while we read, and another build published since
+                result = "absent"
+            else:
+                self.progress.unreadable += 1
+                result = "unreadable"
+                _log.warning("not verified", address=str(due.address), error=str(error))
         if result == "right":
             self._right.append(due.address)
         self._means.metrics.scrubbed.labels(result).inc()

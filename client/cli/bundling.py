@@ -99,7 +99,7 @@ def export(
 
 @bundle_app.command("verify")
 def verify(file: File, *, max_bytes: MaxBytes = bundles.MAX_BYTES, as_json: JsonFlag = False) -> None:
-    """Check every digest, size and name in a bundle, and that nothing else is in it. Ends with 2 if it is not sound.
+    """Check every digest, size and name in a bundle, and that nothing else is in it. Ends with 1 if it is not sound.
 
     Digests show damage, not origin: compare the printed digest with the one that `export` printed.
     """

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from client.bundles import BundleError
 from client.errors import (
     CacheMissError,
     CompileError,
@@ -52,6 +53,7 @@ MEANINGS: dict[Exit, str] = {
 _CODES: tuple[tuple[type[Exception], Exit], ...] = (
     (Unreachable, Exit.UNREACHABLE),
     (ConfigurationError, Exit.USAGE),
+    (BundleError, Exit.NO),
     (FormatError, Exit.USAGE),
     (Denied, Exit.USAGE),
     (CacheMissError, Exit.NO),

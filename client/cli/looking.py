@@ -190,8 +190,12 @@ def get(
 
 
 def put(
-    document: Annotated[Path, typer.Argument(metavar="DOCUMENT", help="File that holds the key document, as `show --json` prints it.")],
-    program: Annotated[Path, typer.Argument(metavar="NEFF", help="The NEFF that was compiled from exactly what the document names.")],
+    document: Annotated[
+        Path, typer.Argument(metavar="DOCUMENT", help="File that holds the key document, as `show --json` prints it.")
+    ],
+    program: Annotated[
+        Path, typer.Argument(metavar="NEFF", help="The NEFF that was compiled from exactly what the document names.")
+    ],
     *,
     log: Annotated[Path | None, typer.Option("--log", help="The compiler's log.")] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="How long the compiler took.", min=0)] = 0.0,

@@ -19,5 +19,7 @@ Kinds = Annotated[
     list[Kind] | None, typer.Option("--kind", help="Only entries of this kind; may be given several times.")
 ]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Requests on their way at once.", min=1, max=64)]
-Key = Annotated[str, typer.Argument(metavar="KEY", help="A key, or its first 6 digits or more; KIND/ may stand before it.")]
+Key = Annotated[
+    str, typer.Argument(metavar="KEY", help="A key, or its first 6 digits or more; KIND/ may stand before it.")
+]
 DEFAULT_JOBS = JOBS

@@ -60,7 +60,9 @@ class _Explanation:
 def why(
     key: Annotated[
         str | None,
-        typer.Argument(metavar="KEY", help="A key that was compiled although an entry was expected, as summaries list them."),
+        typer.Argument(
+            metavar="KEY", help="A key that was compiled although an entry was expected, as summaries list them."
+        ),
     ] = None,
     *,
     plan: Annotated[

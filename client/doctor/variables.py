@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
     from client.doctor.base import Surroundings
 
+_PREFIX = "NEURON_CACHE_"
+_LIKENESS = 0.7
+
 KNOWN: frozenset[str] = frozenset(
-    f"NEURON_CACHE_{name}"
+    f"{_PREFIX}{name}"
     for name in (
         "URL", "PROJECT", "MODE", "TOKEN", "TOKEN_FILE", "LABEL", "NODE_DIR", "NODE_MAX_BYTES", "NODE_SHARED",
         "ON_MISS", "ON_ERROR", "WAIT_LIMIT", "COMPILE_LIMIT", "COMPILE_SLOTS", "SUMMARY", "RECORD", "CA_FILE",
@@ -53,13 +56,13 @@ def check_settings(surroundings: Surroundings) -> Iterator[Finding]:
         f"mode {settings.mode}"
     )
     for name in sorted(environ):
-        if not name.startswith("NEURON_CACHE_"):
+        if not name.startswith(_PREFIX):
             continue
         if name in KNOWN:
             value = "(set)" if _SECRET.search(name) else _shown_url(environ[name])
             yield ok(f"{name}={value}, read by neff-cache")
         else:
-            meant = MEANT.get(name) or next(iter(difflib.get_close_matches(name, sorted(KNOWN), 1, 0.8)), None)
+            meant = MEANT.get(name) or _near(name)
             yield problem(
                 f"{name} is set, and nothing reads it",
                 f"did you mean {meant}?" if meant else "remove it; `docs/settings.md` lists all settings",
@@ -95,6 +98,13 @@ def _hint(name: str, surroundings: Surroundings) -> str:
     if name == "NEURON_COMPILE_CACHE_URL" and surroundings.settings.url is None:
         return "for this cache set NEURON_CACHE_URL"
     return ""
+
+
+def _near(name: str) -> str | None:
+    """Return the setting that a misspelt name is nearest to, None if it is near to none."""
+    names = sorted(known.removeprefix(_PREFIX) for known in KNOWN)
+    found = difflib.get_close_matches(name.removeprefix(_PREFIX), names, 1, _LIKENESS)
+    return f"{_PREFIX}{found[0]}" if found else None
 
 
 def _origin(environ: Mapping[str, str], name: str) -> str:

@@ -103,46 +103,88 @@ def read(arguments: Sequence[str], cc_flags: Iterable[str] = ()) -> Request:
 
     ``cc_flags`` are the words of ``NEURON_CC_FLAGS``, in which callers find wishes that reach no compiler.
     """
-    words, wishes = _without_wrapper_words(arguments)
+    words, wishes = _split_wrapper_words(arguments)
     wishes.update(word for word in cc_flags if word in (NO_CACHE, RETRY))
     if NO_CACHE in wishes:
         raise NotShared(NO_CACHE)
-    plain: list[int] = []  # certainly no option and no value
-    unsure: list[int] = []  # behind an option that is not known: its value, or not
-    values: dict[str, list[tuple[int, str]]] = {}
-    at = 0
-    while at < len(words):
-        word = words[at]
+    scan = _Scan(words)
+    command_at = scan.find_command()
+    source_at = scan.find_source()
+    if (_last(scan.values, FRAMEWORK) or "").upper() != "XLA":
+        raise NotShared("--framework is not XLA")
+    flags = keyed_flags([word for at, word in enumerate(words) if at not in (command_at, source_at)])
+    return Request(words, source_at, flags, scan.values, retry_failed=RETRY in wishes)
+
+
+class _Scan:
+    """Where the words of each sort stand.
+
+    ``plain`` are certainly neither options nor values; ``unsure`` stand behind an option that is not known, and are its
+    value or not. ``values`` are those of known options, each with the place of the word that it ends.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.plain: list[int] = []
+        self.unsure: list[int] = []
+        self.values: dict[str, list[tuple[int, str]]] = {}
+        self._words = words
+        at = 0
+        while at < len(words):
+            at = self._take(at)
+
+    def _take(self, at: int) -> int:
+        """Look at one word, and its value if it has one; return the place of the next."""
+        word = self._words[at]
         name, equals, value = word.partition("=")
         if word == "--" or word.startswith("@"):
             raise NotShared(f"the word {word[:1]!r}")
-        if not word.startswith("-"):
-            plain.append(at)
-        elif name in NEVER_SHARED or name.startswith("--dump") or "savetemps" in word.lower():
+        if name in NEVER_SHARED or name.startswith("--dump") or "savetemps" in word.lower():
             raise NotShared(name)
+        if not word.startswith("-"):
+            self.plain.append(at)
         elif name in VALUED:
-            if not equals:
-                at += 1
-                value = words[at] if at < len(words) else "-"
-            if value.startswith("-"):
-                raise NotShared(f"{name} without a value")
-            values.setdefault(name, []).append((at, value))
-        elif not equals and at + 1 < len(words) and not words[at + 1].startswith(("-", "@")) and not _is_level(word):
-            _check_unknown(name, value)
-            at += 1
-            unsure.append(at)
+            return self._take_value(at, name, value if equals else None)
         elif not _is_level(word):
             _check_unknown(name, value)
-        at += 1
-    command_at = _find_command(words, plain, unsure)
-    source_at = _find_source(words, plain, unsure)
-    if (_last(values, FRAMEWORK) or "").upper() != "XLA":
-        raise NotShared("--framework is not XLA")
-    flags = keyed_flags([word for place, word in enumerate(words) if place not in (command_at, source_at)])
-    return Request(words, source_at, flags, values, retry_failed=RETRY in wishes)
+            if not equals and at + 1 < len(self._words) and not self._words[at + 1].startswith(("-", "@")):
+                self.unsure.append(at + 1)
+                return at + 2
+        return at + 1
+
+    def _take_value(self, at: int, name: str, joined: str | None) -> int:
+        at += joined is None
+        value = joined if joined is not None else "".join(self._words[at : at + 1])
+        if not value or value.startswith(("-", "@")):
+            raise NotShared(f"{name} without a value")
+        self.values.setdefault(name, []).append((at, value))
+        return at + 1
+
+    def find_command(self) -> int:
+        """Take the sub-command off the candidates and return its place."""
+        if self.plain and self._words[self.plain[0]] == COMPILE:
+            return self.plain.pop(0)
+        at = next((at for at in self.unsure if self._words[at] == COMPILE), None)
+        if at is None or (self.plain and self.plain[0] < at):
+            raise NotShared("not the sub-command compile")
+        self.unsure.remove(at)
+        return at
+
+    def find_source(self) -> int:
+        """Return the place of the one word that is the module."""
+        files = [at for at in self.unsure if os.path.exists(self._words[at])]  # noqa: PTH110 - pathlib costs 3 ms
+        if len(self.plain) == 1 and not files:
+            return self.plain[0]
+        if not self.plain and len(files) == 1:
+            return files[0]
+        raise NotShared("not certain which word is the module")
 
 
-def _without_wrapper_words(arguments: Sequence[str]) -> tuple[list[str], set[str]]:
+def without_wrapper_words(arguments: Sequence[str]) -> list[str]:
+    """Return the words that the compiler itself understands."""
+    return _split_wrapper_words(arguments)[0]
+
+
+def _split_wrapper_words(arguments: Sequence[str]) -> tuple[list[str], set[str]]:
     """Return the words that the compiler understands, and those among the others that are wishes to a wrapper."""
     kept: list[str] = []
     wishes: set[str] = set()
@@ -169,27 +211,6 @@ def _check_unknown(name: str, value: str) -> None:
         raise NotShared(f"{name} may stand for another option")
     if value and os.path.exists(value):  # noqa: PTH110 - pathlib costs 3 ms
         raise NotShared(f"{name} names a file")
-
-
-def _find_command(words: Sequence[str], plain: list[int], unsure: list[int]) -> int:
-    """Take the sub-command off the candidates and return its place."""
-    if plain and words[plain[0]] == COMPILE:
-        return plain.pop(0)
-    at = next((at for at in unsure if words[at] == COMPILE), None)
-    if at is None or (plain and plain[0] < at):
-        raise NotShared("not the sub-command compile")
-    unsure.remove(at)
-    return at
-
-
-def _find_source(words: Sequence[str], plain: list[int], unsure: list[int]) -> int:
-    """Return the place of the one word that is the module."""
-    files = [at for at in unsure if os.path.exists(words[at])]  # noqa: PTH110
-    if len(plain) == 1 and not files:
-        return plain[0]
-    if not plain and len(files) == 1:
-        return files[0]
-    raise NotShared("not certain which word is the module")
 
 
 def _last(values: Mapping[str, Sequence[tuple[int, str]]], names: Iterable[str]) -> str | None:

@@ -7,12 +7,11 @@ the absolute path of such a file. In what is hashed, the file's own SHA-256 stan
 from __future__ import annotations
 
 import binascii
-import hashlib
 import json
 import os
 import re
 
-from client.launcher.hlo_wire import KERNEL_TARGET as TARGET
+from client.launcher.digest import sha256
 from client.launcher.passing import NotShared
 
 TYPE_CHECKING = False  # a hit has no time to import typing
@@ -31,7 +30,7 @@ class Kernel:
     def __init__(self, path: str, content: bytes) -> None:
         self.path = path
         self.content = content
-        self.sha256 = hashlib.sha256(content).hexdigest()
+        self.sha256 = sha256(content)
 
     def is_unchanged(self) -> bool:
         """Whether the file still holds the bytes that were hashed."""
@@ -61,7 +60,7 @@ class Kernels:
         self.configurations += 1
         binary = value.get("klir_binary") if isinstance(value, dict) else None
         path = binary.get("binary") if isinstance(binary, dict) else None
-        if isinstance(path, str):
+        if isinstance(binary, dict) and isinstance(path, str):
             kernel = self._read(path)
             self.found.append(kernel)
             binary["binary"] = f"sha256:{kernel.sha256}"

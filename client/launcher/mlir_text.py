@@ -29,7 +29,9 @@ _SIMPLE_LOCATION = re.compile(rb'(?:[^()"/]+|' + _STRING + rb")*\)", re.DOTALL)
 _INSIDE = re.compile(_STRING + rb"|//[^\n]*|[()]", re.DOTALL)
 _DEFINES = re.compile(rb"[ \t]*#[\w$.-]+[ \t]*=[ \t]*")
 _LINE_END = re.compile(rb"[ \t]*\r?(?:\n|\Z)")
-_DEBUG_INFORMATION = re.compile(rb"^[ \t]*#[\w$.-]+[ \t]*=[ \t]*(?:distinct\[[0-9]+\])?#llvm\.di_[^\n]*\n?", re.MULTILINE)
+_DEBUG_INFORMATION = re.compile(
+    rb"^[ \t]*#[\w$.-]+[ \t]*=[ \t]*(?:distinct\[[0-9]+\])?#llvm\.di_[^\n]*\n?", re.MULTILINE
+)
 _CLOSES = b" \t\r\n,)]}"
 _QUOTE, _SLASH = b'"/'
 
@@ -96,4 +98,4 @@ def _with_surroundings(text: bytes, start: int, begin: int, end: int) -> tuple[i
 
 def _joins(text: bytes, cut: int, end: int) -> bool:
     """Whether what stood apart would become one word."""
-    return 0 < cut and end < len(text) and text[end] not in _CLOSES
+    return cut > 0 and end < len(text) and text[end] not in _CLOSES

@@ -13,10 +13,10 @@ compiler gets the bytes themselves, untouched.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 
+from client.launcher.digest import sha256
 from client.launcher.passing import NotShared
 
 TYPE_CHECKING = False  # a hit has no time to import typing
@@ -48,7 +48,7 @@ class Module:
             kernels = Kernels()
             self.kernels = kernels.found
         self.encoding, hashed = _cleared(content, kernels)
-        self.sha256 = hashlib.sha256(hashed).hexdigest()
+        self.sha256 = sha256(hashed)
 
     @property
     def dialect(self) -> str:
@@ -81,6 +81,8 @@ def _cleared(content: bytes, kernels: Kernels | None) -> tuple[str, bytes]:
         cleared = hlo_wire.clear(content, bytes if kernels is None else kernels.replace)
         if cleared is not None:
             return "hlo-protobuf", cleared
+        if kernels is not None:
+            raise NotShared("NKI kernels in a module that is not understood")
         encoding, hashed = "bytes", content
     if kernels is not None:
         hashed = kernels.replace_all(hashed)

@@ -1,5 +1,6 @@
-"""Runs that are not shared: the real compiler takes this process's place, so that nothing stands between it and its
-caller: streams, exit status and signals are its own.
+"""Runs that are not shared: the real compiler takes this process's place.
+
+Nothing stands between it and its caller then: streams, exit status and signals are its own.
 """
 
 from __future__ import annotations

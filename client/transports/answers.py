@@ -15,6 +15,7 @@ from client.wire import ENTRY_HEADER, Entry
 
 if TYPE_CHECKING:
     from client.transports.connection import Answer
+    from client.transports.timed_socket import Pace
     from client.wire import Output
 
 NOT_FOUND = 404
@@ -80,13 +81,14 @@ def entry_in_header(answer: Answer) -> Entry | None:
         raise Unreachable(f"the server's {ENTRY_HEADER} header cannot be read: {error}") from error
 
 
-def read_output(answer: Answer, entry: Entry, output: Output, *, stored: bool) -> bytes:
+def read_output(answer: Answer, entry: Entry, output: Output, *, stored: bool, pace: Pace | None = None) -> bytes:
     """Return the plain bytes of an output, hashed while they are read.
 
-    ``stored``: the answer comes from the object store itself, which sends what is stored without saying how. Raises
-    `Damaged` for other bytes than the entry names, HTTPException for a body that breaks off.
+    ``stored``: the answer comes from the object store itself, which sends what is stored without saying how. ``pace``:
+    how fast it has to come. Raises `Damaged` for other bytes than the entry names, HTTPException for a body that breaks
+    off, TimeoutError for one that is too slow.
     """
-    response = answer.begin_body()
+    response = answer.begin_body(pace)
     length = response.length
     coding = answer.header("Content-Encoding") or (output.encoding if stored else "identity")
     if coding not in {"zstd", "identity"}:

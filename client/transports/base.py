@@ -53,13 +53,18 @@ class Damaged(TransportError):  # noqa: N818 - reads as the state it reports
         self.sha256 = sha256
 
 
+class TooSlow(TransportError):  # noqa: N818
+    """A fetch that would take longer than the compile did; only callers that can compile instead are told so."""
+
+
 class Transport(Protocol):
     """One shared cache and one project in it. Safe to use from several threads; not across a fork.
 
     Failure contract of every method: `client.errors.Unreachable` for no connection, no answer in time or a broken
     answer; `Denied` for no right; `Refused` for a server's own no. An absent entry is None, never an exception. Bytes
     handed out have the digest their entry names: otherwise `fetch` and `read_output` raise
-    `Damaged`.
+    `Damaged`. Within `client.transports.patience.patient` waits are cut to the caller's patience where that can be
+    done, and `fetch` may raise `TooSlow`.
     """
 
     @property

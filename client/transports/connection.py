@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from client.errors import Unreachable
+from client.transports import patience
 from client.transports.dial import dial
 from client.transports.timed_socket import TimedSocket
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from client.transports.endpoint import Origin, Route
     from client.transports.limits import Limits
+    from client.transports.timed_socket import Pace
 
 _KEEP_SECONDS = 30.0
 _KEEP = 16
@@ -58,8 +60,8 @@ class Connection(http.client.HTTPConnection):
         self._open()
 
     def _open(self) -> TimedSocket:
-        sock = dial(self.route, self._limits.connect, monotonic=self._monotonic)
-        self._timed = TimedSocket(sock, self._limits.stall, self._monotonic)
+        seconds = min(self._limits.connect, patience.current().quiet)
+        self._timed = TimedSocket(dial(self.route, seconds, monotonic=self._monotonic), self._monotonic)
         self.sock = cast("socket.socket", self._timed)
         return self._timed
 
@@ -71,7 +73,8 @@ class Connection(http.client.HTTPConnection):
     def exchange(self, request: Request) -> Answer:
         """Send the request and read the head of its answer; raises OSError and HTTPException."""
         timed = self._open() if self.sock is None or self._timed is None else self._timed
-        timed.limit(request.until)
+        quiet = patience.current().quiet
+        timed.limit(request.until, min(self._limits.stall, quiet))
         target, headers = request.target, dict(request.headers)
         proxy = self.route.proxy
         if proxy is not None and self.route.tls is None:  # in clear text the proxy reads and forwards each request
@@ -85,7 +88,7 @@ class Connection(http.client.HTTPConnection):
             if request.body is None:
                 raise
             refused_early = error  # a server that does not want a body says so and hangs up: hear it out
-        timed.expect_within(request.answer_seconds)
+        timed.expect_within(min(request.answer_seconds, quiet))
         try:
             return Answer(self.getresponse(), timed)
         except ConnectionError as error:
@@ -209,9 +212,9 @@ class Answer:
             raise http.client.IncompleteRead(raw, self.response.length)
         return raw
 
-    def begin_body(self) -> http.client.HTTPResponse:
-        """Return the response for reading a body that may take as long as it makes progress."""
-        self._timed.expect_progress()
+    def begin_body(self, pace: Pace | None = None) -> http.client.HTTPResponse:
+        """Return the response for reading a body that may take as long as it makes progress, or keeps ``pace``."""
+        self._timed.expect_progress(pace)
         return self.response
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from client.errors import LeaseLost, Refused, Unreachable, WireError
 from client.names import MAIN_OUTPUT, check_digest, check_kind, check_project
-from client.transports import answers, publishing
-from client.transports.base import Fetched, Published, Verdict, Withdrawn
+from client.transports import answers, patience, publishing
+from client.transports.base import Fetched, Published, TooSlow, Verdict, Withdrawn
 from client.transports.limits import DEFAULT_LIMITS
 from client.transports.session import Session
 from client.wire import Entry, Ready, lease_answer_from_json
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from client.errors import Failure
     from client.names import Kind
     from client.transports.limits import Limits
+    from client.transports.session import Got
     from client.wire import Granted, Holder, LeaseAnswer, Output
 
 _UPLOADS = 3
@@ -68,7 +69,7 @@ class HttpTransport:
                 output = entry.output()
                 if output is None:
                     raise Unreachable(f"{self.address} answered with an entry that has no {MAIN_OUTPUT}")
-                return Fetched(entry, answers.read_output(got.answer, entry, output, stored=got.elsewhere))
+                return Fetched(entry, self._read_program(got, entry, output))
         # The entry was too large for a header: one round trip more, then the bytes by their digest.
         whole = self.entry(kind, key)
         neff = None if whole is None else self.read_output(whole, MAIN_OUTPUT)
@@ -172,6 +173,21 @@ class HttpTransport:
 
     def _path(self, kind: Kind, what: str, key: str) -> str:
         return f"/v1/{self._project}/{kind.value}/{what}/{check_digest(key)}"
+
+    def _read_program(self, got: Got, entry: Entry, output: Output) -> bytes:
+        """Read ``model.neff``; raises `TooSlow` if the caller is better off with its compiler."""
+        caller = patience.current()
+        pace = caller.pace(self._limits, output, entry.compile_seconds)
+        try:
+            return answers.read_output(got.answer, entry, output, stored=got.elsewhere, pace=pace)
+        except TimeoutError as error:
+            stalled = min(self._limits.stall, caller.quiet)
+            if caller.can_compile and (pace.seconds < stalled or pace.whole <= stalled):
+                raise TooSlow(
+                    f"{entry.kind}/{entry.key} comes from {self.address} more slowly than it compiles "
+                    f"({output.size} bytes, {entry.compile_seconds:.1f} s)"
+                ) from error
+            raise
 
     def _upload(self, entry: Entry, output: Output, data: bytes, until: float) -> Output:
         """Upload an output; return it as it is stored: another writer's zstd may have made another frame before."""

@@ -1,14 +1,15 @@
 """A socket on which no wait is without end.
 
 A plain time-out would not do: it bounds each call, and a server that sends one byte now and then never runs into it.
-Here a head has to arrive whole within its time, and a body, sent or received, has to move by at least `PROGRESS` bytes
-within ``stall`` seconds, again and again.
+Here a head has to arrive whole within its time, and a body, sent or received, has to move by a number of bytes within a
+number of seconds, again and again: its `Pace`.
 """
 
 from __future__ import annotations
 
 import io
 import select
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,29 +22,44 @@ PROGRESS = 64 * 1024
 _BUFFER = 64 * 1024
 
 
-class TimedSocket:
-    """A connected socket as `http.client` uses one. ``stall`` is in seconds of the clock ``monotonic``."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """``progress`` bytes have to arrive within each ``seconds``, and all of them within ``whole`` seconds."""
 
-    def __init__(self, sock: socket.socket, stall: float, monotonic: Callable[[], float]) -> None:
+    progress: int
+    seconds: float
+    whole: float = float("inf")
+
+
+class TimedSocket:
+    """A connected socket as `http.client` uses one. Times are in seconds of the clock ``monotonic``."""
+
+    def __init__(self, sock: socket.socket, monotonic: Callable[[], float]) -> None:
         self._sock = sock
-        self._stall = stall
         self._monotonic = monotonic
+        self._stall = float("inf")
+        self._pace = Pace(PROGRESS, self._stall)
         self._until = self._last = float("inf")
         self._moved = 0
         self._rolls = False
         self._users = 1
 
-    def limit(self, until: float) -> None:
-        """Let nothing go on after ``until``, whatever else is allowed."""
-        self._last = until
+    def limit(self, until: float, stall: float) -> None:
+        """Let nothing go on after ``until``, whatever else is allowed, and no body stand still for ``stall``."""
+        self._last, self._stall = until, stall
 
     def expect_within(self, seconds: float) -> None:
         """Let all that is read from here on arrive within ``seconds``."""
         self._until, self._rolls = self._monotonic() + seconds, False
 
-    def expect_progress(self) -> None:
-        """Let reading go on for as long as `PROGRESS` bytes arrive within each ``stall``."""
-        self._until, self._rolls, self._moved = self._monotonic() + self._stall, True, 0
+    def expect_progress(self, pace: Pace | None = None) -> None:
+        """Let reading go on for as long as it keeps ``pace``; without one, `PROGRESS` bytes within each ``stall``."""
+        self._pace = pace or Pace(PROGRESS, self._stall)
+        self._last = min(self._last, self._monotonic() + self._pace.whole)
+        self._roll()
+
+    def _roll(self) -> None:
+        self._until, self._rolls, self._moved = self._monotonic() + self._pace.seconds, True, 0
 
     def _arm(self) -> None:
         left = min(self._until, self._last) - self._monotonic()
@@ -56,8 +72,8 @@ class TimedSocket:
         self._arm()
         count = self._sock.recv_into(buffer)
         self._moved += count
-        if self._rolls and self._moved >= PROGRESS:
-            self.expect_progress()
+        if self._rolls and self._moved >= self._pace.progress:
+            self._roll()
         return count
 
     def sendall(self, data: ReadableBuffer) -> None:

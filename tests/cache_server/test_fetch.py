@@ -10,14 +10,15 @@ import pytest
 import zstandard
 
 from cache_server.services.fetching import EntryStream
+from cache_server.stores.base import StoreError
 from client import entry_stream
 from client.names import Kind
-from client.wire import Entry
 from tests.cache_server.harness import build, problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from client.wire import Entry
     from tests.cache_server.harness import Built, InProcess
 
 
@@ -114,9 +115,8 @@ def test_a_store_that_fails_in_the_middle_never_looks_like_a_whole_answer(server
     pieces = [stream.next()]
     with path.open("r+b") as file:
         file.truncate(1000)
-    with pytest.raises(Exception, match="fewer bytes|ends|short"):
-        while pieces[-1] is not None:
-            pieces.append(stream.next())
+    with pytest.raises(StoreError):
+        pieces.extend(iter(stream.next, None))
     stream.close()
     body = b"".join(piece for piece in pieces if piece)
     with pytest.raises(ValueError, match="the stream ends"):
@@ -139,7 +139,5 @@ def test_equal_entries_make_equal_bytes(server: InProcess) -> None:
     server.publish(built)
     body = json.dumps({"keys": _keys(built)}).encode()
     headers = {"Content-Type": "application/json"}
-    first, second = (
-        server.call("POST", "/v1/default/fetch", content=body, headers=headers).content for _ in range(2)
-    )
+    first, second = (server.call("POST", "/v1/default/fetch", content=body, headers=headers).content for _ in range(2))
     assert first == second

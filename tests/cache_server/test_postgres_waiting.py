@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cache_server.services.waiting import Waiter
 
 BUILT = build()
+LISTEN = f"LISTEN {CHANNEL}"
 FAR = 3600.0
 """A poll that never comes: only a notification wakes."""
 
@@ -56,21 +57,11 @@ def make_waiters(database: Database) -> Iterator[Callable[..., PostgresWaiters]]
 def listening(database: Database, count: int) -> None:
     """Return once so many connections listen."""
     for _ in range(1000):
-        ((found,),) = postgres().execute(  # type: ignore[misc]
-            f"SELECT count(*) FROM pg_stat_activity WHERE datname = '{database.url.database}' "
-            f"AND query = 'LISTEN {CHANNEL}'"
-        )
-        if found == count:
+        found = postgres().servers(str(database.url), query=LISTEN)
+        if len(found) == count:
             return
         threading.Event().wait(0.01)
-    pytest.fail(f"{found} connections listen, not {count}")
-
-
-def break_listeners(database: Database) -> None:
-    postgres().execute(
-        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database.url.database}' "
-        f"AND query = 'LISTEN {CHANNEL}'"
-    )
+    pytest.fail(f"{len(found)} connections listen, not {count}")
 
 
 def hold(database: Database, *, until: float = 4e9) -> None:
@@ -113,13 +104,13 @@ def test_a_publish_on_one_server_hands_the_entry_to_those_who_wait_on_another(
     here, there = make_waiters(), make_waiters()
 
     async def wait() -> None:
-        async with here.place(BUILT.address) as first, here.place(BUILT.address) as second:
-            async with here.place(build("other").address) as other:
-                await asyncio.to_thread(publish, database, there)
-                assert await woken(first)
-                assert await woken(second)
-                assert first.entry == second.entry == BUILT.entry
-                assert not await other.wait(0)
+        places = [here.place(address) for address in (BUILT.address, BUILT.address, build("other").address)]
+        async with places[0] as first, places[1] as second, places[2] as other:
+            await asyncio.to_thread(publish, database, there)
+            assert await woken(first)
+            assert await woken(second)
+            assert first.entry == second.entry == BUILT.entry
+            assert not await other.wait(0)
 
     run(wait())
 
@@ -145,7 +136,7 @@ def test_what_is_rolled_back_wakes_nobody(database: Database, make_waiters: Call
 
     async def wait() -> None:
         async with here.place(BUILT.address) as waiter, here.place(marker) as after:
-            with pytest.raises(ZeroDivisionError), database.transaction() as session:
+            with pytest.raises(ZeroDivisionError), database.transaction() as session:  # noqa: PT012 - rolled back
                 there.announce(session, BUILT.address)
                 raise ZeroDivisionError
             with database.transaction() as session:
@@ -165,7 +156,7 @@ def test_a_wake_up_that_was_lost_with_its_connection_is_made_up_for(
     async def wait() -> None:
         async with here.place(BUILT.address) as waiter:
             hold(database)
-            await asyncio.to_thread(break_listeners, database)
+            await asyncio.to_thread(postgres().disconnect, str(database.url), query=LISTEN)
             # may be sent before anybody listens again
             await asyncio.to_thread(publish, database, there)
             assert await woken(waiter)
@@ -216,7 +207,7 @@ def test_a_notification_that_is_none_of_ours_does_not_deafen_a_server(
     async def wait() -> None:
         async with here.place(BUILT.address) as waiter:
             for payload in ("", "x", "x a/b/c", "x default/graph/" + "z" * 64):
-                postgres().execute(f"NOTIFY {CHANNEL}, '{payload}'", database.url.database or "")
+                postgres().execute(f"NOTIFY {CHANNEL}, '{payload}'", database=database.url.database or "")
             await asyncio.to_thread(publish, database, there)
             assert await woken(waiter)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,7 +31,6 @@ from tests.support.postgres import postgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import ExitStack
     from pathlib import Path
 
     from cache_server.locking import KeyLocks
@@ -111,7 +111,7 @@ class TestSchema:
 
 class TestTransactions:
     def test_a_transaction_that_fails_leaves_nothing(self, database: Database) -> None:
-        with pytest.raises(ZeroDivisionError), database.transaction() as session:
+        with pytest.raises(ZeroDivisionError), database.transaction() as session:  # noqa: PT012 - rolled back
             session.add(PlanRow(project="p", name="n", body="", updated=1.0))
             session.flush()
             raise ZeroDivisionError
@@ -413,7 +413,5 @@ class TestLocks:
 
 @pytest.fixture
 def closing() -> Iterator[ExitStack]:
-    from contextlib import ExitStack
-
     with ExitStack() as stack:
         yield stack

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -277,3 +278,46 @@ def test_uploads_and_removals_of_one_key_do_not_trip_over_each_other(store: Stor
 def test_a_healthy_store_says_so_and_where_it_is(store: Store) -> None:
     store.check()
     assert store.location
+
+
+def test_a_walk_names_every_file_once_and_keeps_folders_together(store: Store) -> None:
+    _put(store, BLOB, b"12345")
+    _put(store, Blob(OTHER, "ef" * 32), b"1")
+    store.create_entry(ADDRESS, b"entry")
+    store.create_meta(MetaName("pins", "a", 1), b"{}")
+    store.set_aside(ADDRESS, [ENTRY_FILE], "20261130T000000Z")
+    unfinished = store.begin_upload(PACKED)
+    unfinished.write(b"half")
+    found = list(store.walk())
+    unfinished.abort()
+    assert {file.name: file.size for file in found} == {
+        f"{ADDRESS.path}/{BLOB.file_name}": 5,
+        f"{ADDRESS.path}/{ENTRY_FILE}": 5,
+        f"{OTHER.path}/{'ef' * 32}": 1,
+        MetaName("pins", "a", 1).path: 2,
+        f"quarantine/default/graph/{ADDRESS.key}/20261130T000000Z/{ENTRY_FILE}": 5,
+    }
+    folders = [file.name.rpartition("/")[0] for file in found]
+    assert len(list(itertools.groupby(folders))) == len(set(folders)) == 4
+    assert all(abs(file.modified - time.time()) < 3600 for file in found)
+
+
+def test_uploads_that_did_not_end_are_named_and_swept(store: Store) -> None:
+    upload = store.begin_upload(BLOB)
+    upload.write(os.urandom(PART_SIZE + CHUNK))
+    deadline = time.monotonic() + 20
+    while not (found := list(store.unfinished())):
+        # the first part of a multipart upload is on its way
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert len(found) == 1
+    assert all(file.modified < time.time() + 3600 for file in found)
+    assert store.sweep_uploads(time.time() + 3600) == 1
+    assert list(store.unfinished()) == []
+    upload.abort()
+
+
+def test_a_store_knows_its_room_or_says_that_it_has_no_bound(store: Store) -> None:
+    free = store.free_bytes()
+    assert free is None or 0 < free < 1 << 60
+    assert (free is None) == store.location.startswith("s3://")

@@ -6,6 +6,7 @@ program lie ``mode`` (one word, see `MODES`; absent: ``ok``) and ``calls.jsonl``
 Installed by `tests.fakes.programs.install_neuronx_cc`.
 """
 
+import base64
 import gzip
 import hashlib
 import io
@@ -42,7 +43,11 @@ OPTIONS = {
     "--logfile-verbose": True,
     "--workdir": True,
     "--enable-fast-loading-neuron-binaries": False,
+    "--internal-max-instruction-limit": True,
+    "--dump-to": True,
 }
+ALIASES = {"-lnc": "--lnc", "--logical-nc-config": "--lnc", "-o": "--output"}
+LOGICAL_CORES = {"trn1": "1", "inf2": "1", "trn2": "2", "trn3": "2"}
 TARGETS = ("trn1", "inf2", "trn2", "trn3")
 
 
@@ -60,17 +65,30 @@ def parse(words):
         if re.fullmatch(r"-O[0-9]?", word):
             options["--optlevel"] = word[2:] or next(words, "")
         elif name in OPTIONS:
-            options[name] = value if equals else next(words, None) if OPTIONS[name] else ""
+            options[ALIASES.get(name, name)] = value if equals else next(words, None) if OPTIONS[name] else ""
         elif word.startswith("-"):
             fail(f"neuronx-cc: error: [NCC_EARG001] unrecognized option {word}")
         else:
             plain.append(word)
-    for name in ("-lnc", "--logical-nc-config"):
-        if name in options:
-            options["--lnc"] = options[name]
+    options.setdefault("--target", os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE"))
+    options.setdefault("--lnc", os.environ.get("NEURON_LOGICAL_NC_CONFIG", LOGICAL_CORES.get(options["--target"])))
     if len(plain) != 2 or plain[0] != "compile":
         fail(f"neuronx-cc: error: [NCC_EARG002] expected compile and one input, got {plain}")
     return plain[1], options
+
+
+def read_module(source):
+    """Return the module's text; of bytecode and HLO protobuf, which it cannot read, a module of the same bytes."""
+    content = source.read_bytes()
+    for config in re.findall(rb"e[wy][A-Za-z0-9+/]{38,}={0,2}", content):
+        kernel = Path(json.loads(base64.b64decode(config))["klir_binary"]["binary"])
+        if not kernel.exists() and not Path(kernel.parent.name, kernel.name).exists():
+            fail(f"[NCC_EVRF059] kernel file {kernel}: No such file or directory")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = ""
+    return text if "@main" in text else "func.func @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {"
 
 
 def tensors(text):
@@ -89,13 +107,18 @@ def tensors(text):
     return list(sizes(header[1])), list(sizes(header[2]))
 
 
-def neff(text, output, options, *, compressed=True):
-    """Return a NEFF: header with a fresh UUID and the path of the output, then the archive."""
+def neff(text, output, options, *, compressed=True, weights=0):
+    """Return a NEFF: header with a fresh UUID and the path of the output, then the archive.
+
+    ``weights`` bytes of noise make it as large as one wants.
+    """
     inputs, outputs = tensors(text)
     listing = [f"input input{index} {size}" for index, size in enumerate(inputs)]
     listing += [f"output output{index} {size}" for index, size in enumerate(outputs)]
     members = {"hlo_stats.json": b"{}", "sg00/def.json": json.dumps(options).encode()}
     members["tensors.txt"] = ("FAKE-NEFF-TENSORS\n" + "\n".join(listing) + "\nEND\n").encode()
+    if weights:
+        members["sg00/weights.bin"] = os.urandom(weights)
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for name, content in members.items():
@@ -125,9 +148,9 @@ def compile_module(words, mode):
             fail(f"neuronx-cc: error: [NCC_EARG003] {name} is {options.get(name)!r}, expected one of {allowed}")
     if "--output" not in options:
         fail("neuronx-cc: error: [NCC_EARG004] no --output")
-    text = Path(source).read_text()
+    text = read_module(Path(source))
     output = Path(options["--output"])
-    data = neff(text, str(output), options, compressed=mode != "uncompressed")
+    data = neff(text, str(output), options, compressed=mode != "uncompressed", weights=300_000 * (mode == "large"))
     if mode in MODES:
         MODES[mode](output, data)
     else:
@@ -152,8 +175,26 @@ def chatty(output, data):
     output.write_bytes(data)
 
 
+def loud(output, data):
+    """Say more than a pipe holds, on both streams, and fail."""
+    chatty(output, data)
+    fail("ERROR: [NCC_ESFH002] unsupported operator custom_call")
+
+
 def killed(output, data):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def sleepy(output, data):
+    """Take a moment, as real compiles do, so that others come meanwhile."""
+    time.sleep(0.3)
+    output.write_bytes(data)
+
+
+def working(output, data):
+    """Leave what the real one leaves in the working directory, and a word about where that is."""
+    Path("log-neuron-cc.txt").write_text("work\n")
+    output.write_bytes(data)
 
 
 MODES = {
@@ -161,6 +202,10 @@ MODES = {
     "outlived": outlived,
     "chatty": chatty,
     "killed": killed,
+    "loud": loud,
+    "sleepy": sleepy,
+    "working": working,
+    "foreign": lambda output, data: output.write_bytes(b"a container of another format"),
     "diagnosis": lambda *_: fail("info\nERROR: [NCC_ESFH002] unsupported operator custom_call\ntraceback follows"),
     "memory": lambda *_: fail("[F137] neuronx-cc was forcibly killed - insufficient system memory"),
     "memory-diagnosis": lambda *_: fail("[NCC_EXTP004] walrus_driver: std::bad_alloc"),
@@ -194,6 +239,10 @@ def main():
         stream = sys.stderr if mode == "version-on-stderr" else sys.stdout
         stream.write(f"NeuronX Compiler version {VERSION}\n\nPython version 3.11.7\n")
         return
+    if sys.argv[1:2] in (["--help"], ["list-operators"]):
+        sys.stdout.write(f"what {sys.argv[1]} prints: {sys.stdin.read()}\n")
+        sys.stderr.write("and its error output\n")
+        sys.exit(3 if mode == "diagnosis" else 0)
     compile_module(sys.argv[1:], mode)
 
 

@@ -22,6 +22,7 @@ from cache_server.collection_rules import (
     Policy,
     Reason,
     Rules,
+    Victim,
     dropped_versions,
     plan,
     score,
@@ -123,23 +124,21 @@ class World:
     policy: Policy
     incoming: dict[str, Amount] = field(default_factory=dict)
 
+    def victims(self) -> list[Victim]:
+        return plan(lambda: self.rows, held_of(self.rows), self.policy, NOW, self.incoming)
+
     def plan(self) -> list[Candidate]:
-        return [
-            victim.candidate for victim in plan(lambda: self.rows, held_of(self.rows), self.policy, NOW, self.incoming)
-        ]
+        return [victim.candidate for victim in self.victims()]
 
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
     found = draw(st.lists(cases, max_size=25))
     rows = [candidate(number, case) for number, case in enumerate(found)]
+    both = list(zip(rows, found, strict=True))
     pins = {
         project: PinSet(
-            frozenset(
-                (row.kind, row.key)
-                for row, case in zip(rows, found, strict=True)
-                if case.pinned and case.project == project
-            ),
+            frozenset((row.kind, row.key) for row, case in both if case.pinned and case.project == project),
             frozenset({"kept"}),
         )
         for project in ("a", "b")
@@ -153,19 +152,15 @@ def worlds(draw: st.DrawFn) -> World:
             common_rules=draw(st.one_of(st.just(Rules()), rules)),
             rules=draw(st.dictionaries(st.just("a"), rules)),
             pins=pins,
-            leased=frozenset(row.named for row, case in zip(rows, found, strict=True) if case.leased),
+            leased=frozenset(row.named for row, case in both if case.leased),
             grace_seconds=GRACE,
         ),
         draw(st.dictionaries(st.sampled_from(["a", "b"]), st.builds(Amount, st.integers(0, 2000), st.integers(0, 2)))),
     )
 
 
-def within(amount: Amount, limit: Limit) -> bool:
-    return amount.fits(limit)
-
-
 @given(worlds())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_nothing_pinned_leased_or_in_use_is_ever_chosen(world: World) -> None:
     kept = {row.named for row, case in zip(world.rows, world.cases, strict=True) if spared(row, case)}
     chosen = [row.named for row in world.plan()]
@@ -174,7 +169,7 @@ def test_nothing_pinned_leased_or_in_use_is_ever_chosen(world: World) -> None:
 
 
 @given(worlds())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_what_is_left_is_within_every_limit_unless_only_protected_entries_are_left(world: World) -> None:
     gone = {row.named for row in world.plan()}
     left = [(row, case) for row, case in zip(world.rows, world.cases, strict=True) if row.named not in gone]
@@ -182,16 +177,16 @@ def test_what_is_left_is_within_every_limit_unless_only_protected_entries_are_le
         of_project = [(row, case) for row, case in left if row.project == project]
         if of_project or project in world.incoming:
             amount = total([row for row, _ in of_project]).plus(world.incoming.get(project, NOTHING))
-            assert within(amount, limit) or all(spared(row, case) for row, case in of_project)
+            assert amount.fits(limit) or all(spared(row, case) for row, case in of_project)
     if left:
         amount = total([row for row, _ in left])
-        assert within(amount, world.policy.server) or all(spared(row, case) for row, case in left)
+        assert amount.fits(world.policy.server) or all(spared(row, case) for row, case in left)
 
 
 @given(worlds())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_the_lowest_scores_go_first_and_no_more_than_a_tenth_beyond_what_must(world: World) -> None:
-    victims = plan(lambda: world.rows, held_of(world.rows), world.policy, NOW, world.incoming)
+    victims = world.victims()
     by_case = dict(zip((row.named for row in world.rows), world.cases, strict=True))
     left = [row for row in world.rows if row.named not in {victim.candidate.named for victim in victims}]
     for project, limit in world.policy.quotas.items():
@@ -218,22 +213,19 @@ def test_the_lowest_scores_go_first_and_no_more_than_a_tenth_beyond_what_must(wo
 
 
 @given(worlds())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_order_in_which_entries_are_read_decides_nothing(world: World) -> None:
     turned = World(world.rows[::-1], world.cases[::-1], world.policy, world.incoming)
     assert sorted(world.plan()) == sorted(turned.plan())
 
 
 @given(worlds())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_second_collection_finds_nothing_to_do(world: World) -> None:
     gone = {row.named for row in world.plan()}
     pairs = [(row, case) for row, case in zip(world.rows, world.cases, strict=True) if row.named not in gone]
     rest = World([row for row, _ in pairs], [case for _, case in pairs], world.policy, world.incoming)
-    held = {row.project for row in rest.rows}
-    again = rest.plan()
-    # a newest release that went for another reason makes room for the next among those that are kept, never the reverse
-    assert not again or not held
+    assert not rest.plan()
 
 
 @given(st.lists(st.sampled_from(["1.2", "1.10", "1.9.9+x", "2.0", "none", "jaxlib-0.10.2"])), st.integers(1, 4))
@@ -305,7 +297,7 @@ def test_a_dry_run_says_what_the_real_run_removes_and_the_rest_is_served(
     service.quotas.set(project, limit)
 
     said = service.collection.dry_run(project)
-    assert {address for address in addresses if service.catalogue.indexed(address) is not None} == set(addresses)
+    assert all(service.catalogue.indexed(address) is not None for address in addresses)
     done = service.collection.run(project)
 
     assert done.state == "done"

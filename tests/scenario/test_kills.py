@@ -217,8 +217,11 @@ def _quarantined(caller: Caller, _answer: Answer) -> None:
     assert caller.call("GET", VICTIM.artifact).status == 404
 
 
-def _nobody(_caller: Caller, _answer: Answer) -> None:
-    pass
+def _collected(caller: Caller, answer: Answer) -> None:
+    if answer.status == 200:
+        assert not _is_served(caller, VICTIM)
+    # or else the victim would not be taken in again
+    assert caller.call("PUT", "/admin/v1/projects/default/quota", {}).status == 204
 
 
 def _pinned(caller: Caller, answer: Answer) -> None:
@@ -235,7 +238,7 @@ OPERATIONS = (
         lambda caller: caller.call("POST", f"{VICTIM.path}/suspect", {"sha256": VICTIM.entry.outputs[0].sha256}),
         _quarantined,
     ),
-    Operation("collect", _set_quota, lambda caller: caller.call("POST", "/admin/v1/collect", {}), _nobody),
+    Operation("collect", _set_quota, lambda caller: caller.call("POST", "/admin/v1/collect", {}), _collected),
     Operation(
         "pin",
         _nothing,
@@ -283,7 +286,7 @@ def test_a_kill_at_any_step_costs_no_acknowledged_entry_and_leaves_nothing_broke
             break
     else:
         pytest.fail(f"{operation.name} did not end within {MOST_STEPS} steps")
-    print(f"\n{operation.name}: killed before each of {len(rows) - 1} steps; fsck before the restart, clean after it")
-    for step, name, found in rows:
-        print(f"  {step:3}  {name:8} {found}")
+    lines = [f"{step:5}  {name:8} {found}" for step, name, found in rows]
+    head = f"{operation.name}: killed before each of {len(rows) - 1} steps; fsck before the restart, clean after it"
+    print("", head, *lines, sep="\n")  # noqa: T201 - the table that -s shows
     assert len(rows) > 2

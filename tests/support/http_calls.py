@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 from dataclasses import dataclass
@@ -16,23 +17,31 @@ class Answer(NamedTuple):
 
     status: int
     body: bytes = b""
+    tag: str = ""
+
+    def json(self) -> dict[str, Any]:
+        """The body, if it is a JSON object, else nothing."""
+        with contextlib.suppress(ValueError):
+            value = json.loads(self.body)
+            if isinstance(value, dict):
+                return value
+        return {}
 
     @property
     def name(self) -> str:
         """The problem's name, or ``""``."""
-        try:
-            return str(json.loads(self.body).get("name", ""))
-        except (ValueError, AttributeError):
-            return ""
+        return str(self.json().get("name", "")) if self.status >= 400 else ""
 
 
 @dataclass
 class Caller:
-    """One connection for each call: nothing is carried over from an earlier one."""
+    """Calls a server; with ``keep`` on one connection, else each on its own, so that nothing is carried over."""
 
     url: str
     token: str
     timeout: float = 20.0
+    keep: bool = False
+    _kept: http.client.HTTPConnection | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -40,18 +49,29 @@ class Caller:
         return host, int(port)
 
     def call(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
-        connection = http.client.HTTPConnection(*self.address, timeout=self.timeout)
+        connection = self._kept or http.client.HTTPConnection(*self.address, timeout=self.timeout)
+        self._kept = None
         given = {"Authorization": f"Bearer {self.token}", **(headers or {})}
         if isinstance(body, dict):
             body, given["Content-Type"] = json.dumps(body), "application/json"
         try:
             connection.request(method, path, body, given)
             answer = connection.getresponse()
-            return Answer(answer.status, answer.read())
+            found = Answer(answer.status, answer.read(), answer.headers.get("ETag", "").strip('"'))
         except (http.client.HTTPException, OSError):
-            return Answer(0)
-        finally:
             connection.close()
+            return Answer(0)
+        if self.keep:
+            self._kept = connection
+        else:
+            connection.close()
+        return found
+
+    def close(self) -> None:
+        """Close a kept connection."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
 
     def upload(self, built: Built) -> bool:
         """Upload all outputs; return whether all were acknowledged."""

@@ -21,11 +21,11 @@ import time
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from sqlalchemy import URL
+from sqlalchemy import URL, make_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ READY_SECONDS = 30
 _DEBIAN = "/usr/lib/postgresql"
 _UNTIL_INPUT_ENDS = 'trap : TERM; "$@" </dev/null & read -r _; kill -QUIT $!; wait $!'
 """Runs a program until we end, however we end. SIGQUIT: an immediate stop, with all of its processes."""
-_OPTIONS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200", "autovacuum=off")
+_OPTIONS = ("fsync=off", "full_page_writes=off", "max_connections=200", "autovacuum=off")
 
 _numbers = count(1)
 
@@ -53,11 +53,30 @@ class Postgres:
             "postgresql", username="postgres", host="127.0.0.1", port=self.port, database=database
         ).render_as_string()
 
-    def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
+    def execute(self, statement: str, *values: str, database: str = "postgres") -> list[tuple[Any, ...]]:
         """Run one statement outside of any transaction."""
         with psycopg.connect(self.url(database), autocommit=True) as connection:
-            cursor = connection.execute(statement)
+            cursor = connection.execute(statement, values or None)
             return cursor.fetchall() if cursor.description else []
+
+    def servers(self, url: str, *, query: str = "%", waiting: str = "%") -> list[int]:
+        """Return the backends of our servers' connections to a database.
+
+        ``query`` (the last statement) and ``waiting`` (the wait event) are LIKE patterns.
+        """
+        rows = self.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = %s AND application_name = 'neff-cache' "
+            "AND query LIKE %s AND coalesce(wait_event, '') LIKE %s",
+            make_url(url).database or "",
+            query,
+            waiting,
+        )
+        return [pid for (pid,) in rows]
+
+    def disconnect(self, url: str, *, query: str = "%") -> None:
+        """End such connections, as a restart of the database or a broken network does."""
+        for pid in self.servers(url, query=query):
+            self.execute("SELECT pg_terminate_backend(%s::int)", str(pid))
 
     @contextlib.contextmanager
     def new_database(self, template: str = "template1") -> Iterator[str]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from client.artifact import Compiled
 from client.cli.main import app
 from client.node.tier import NodeTier
 from client.transports import open_transport
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from client.artifact import Compiled
     from client.key import KeyDocument
     from client.wire import Entry
     from tests.support.servers import Server
@@ -93,7 +93,14 @@ class CommandLine:
         """Write a plan of the entries, as a run's record is."""
         path = self.folder / name
         lines = [
-            {"schema": 1, "project": entry.project, "kind": entry.kind, "key": entry.key, "label": "job", "compile_seconds": 60}
+            {
+                "schema": 1,
+                "project": entry.project,
+                "kind": entry.kind,
+                "key": entry.key,
+                "label": "job",
+                "compile_seconds": 60,
+            }
             for entry in entries
         ]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -130,5 +137,3 @@ def shared(request: pytest.FixtureRequest) -> CommandLine:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, CommandLine)
     return found
-
-

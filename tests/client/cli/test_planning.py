@@ -102,9 +102,7 @@ def test_a_gate_passes_only_a_plan_that_is_whole(shared: CommandLine) -> None:
 def test_an_entry_without_its_program_does_not_pass_the_gate(folder: CommandLine) -> None:
     entry = folder.share(document())
     assert folder.url is not None
-    shutil.move(
-        next(path for path in Path(folder.url).rglob(entry.outputs[0].sha256)), folder.folder / "moved"
-    )
+    shutil.move(next(path for path in Path(folder.url).rglob(entry.outputs[0].sha256)), folder.folder / "moved")
     assert folder.run("check", folder.plan(entry)).status == 1
 
 

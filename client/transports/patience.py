@@ -1,0 +1,65 @@
+"""How long the caller of a transport is willing to wait: a job's patience runs out before the limits of a request do.
+
+The caller says it around a request, and the transport asks for it where it waits. It travels beside the arguments (a
+context variable), because only what waits on a socket has a use for it.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from client.transports.timed_socket import PROGRESS, Pace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from client.transports.limits import Limits
+    from client.wire import Output
+
+LEAST_FETCH = 2.0
+"""Seconds that a fetch may take however quick the compiler was."""
+WINDOW = 2.0
+"""Seconds over which the speed of a fetch is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """``quiet``: seconds without progress that can still be afforded. ``can_compile``: a slow fetch is not needed."""
+
+    quiet: float = float("inf")
+    can_compile: bool = False
+
+    def pace(self, limits: Limits, output: Output, compile_seconds: float) -> Pace:
+        """Return how fast an output has to arrive: where it can be compiled, faster than it was compiled.
+
+        A fetch that would take longer at the speed of the last `WINDOW` seconds is given up then, not at its end.
+        """
+        stall = min(limits.stall, self.quiet)
+        if not self.can_compile:
+            return Pace(PROGRESS, stall)
+        seconds = max(compile_seconds, LEAST_FETCH)
+        speed = max(output.stored_size, 1) / seconds
+        window = max(PROGRESS, int(speed * WINDOW))
+        return Pace(window, min(stall, max(window / speed, WINDOW)), seconds)
+
+
+_ENDLESS = Patience()
+_patience: ContextVar[Patience] = ContextVar("neff_cache_patience", default=_ENDLESS)
+
+
+def current() -> Patience:
+    """Return the patience of the caller; without a word it has no end."""
+    return _patience.get()
+
+
+@contextmanager
+def patient(patience: Patience) -> Iterator[None]:
+    """Let the requests in the ``with`` block be made with ``patience``."""
+    before = _patience.set(patience)
+    try:
+        yield
+    finally:
+        _patience.reset(before)

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from client.doctor import table
+from client.doctor.base import Row, State, Surroundings, ok, problem
+from client.doctor.server import MAX_SKEW
+from client.doctor.server import check as check_server
+from client.settings import Settings
+
+if TYPE_CHECKING:
+    from client.doctor.base import Finding
+    from tests.client.cli.conftest import CommandLine
+
+
+def _findings(line: CommandLine, check: str, environment: dict[str, str] | None = None) -> list[dict[str, Any]]:
+    ran = line.run("doctor", "--json", environment=environment)
+    return [found for found in ran.json if found["check"] == check]
+
+
+def _problems(line: CommandLine, check: str, environment: dict[str, str] | None = None) -> list[str]:
+    found = _findings(line, check, environment)
+    assert all(one["advice"] for one in found if one["state"] == "problem")
+    return [one["text"] for one in found if one["state"] == "problem"]
+
+
+@pytest.fixture(autouse=True)
+def _somewhere_else(alone: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand in a folder of a user's, not in the source tree."""
+    work = alone.folder / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
+def test_a_machine_in_order_passes_the_gate(shared: CommandLine) -> None:
+    if shared.url and shared.url.startswith("/"):
+        (shared.folder / "shared").mkdir()
+    ran = shared.run("doctor")
+    own = [line for line in ran.stdout.splitlines() if not line.split("\t")[1].startswith(("torch", "backend"))]
+    assert not [line for line in own if line.startswith("problem")], ran.stdout
+
+
+def test_rights_latency_and_clock_of_a_server_are_shown(served: CommandLine) -> None:
+    text = " ".join(one["text"] for one in _findings(served, "shared cache"))
+    for part in ("answers in", "clock", "may read", "may publish", "may hold compile leases"):
+        assert part in text
+    again = " ".join(one["text"] for one in _findings(served, "shared cache"))
+    assert "may hold compile leases" in again
+
+
+def test_a_token_that_is_refused_is_a_problem(served: CommandLine) -> None:
+    (text,) = _problems(served, "shared cache", {"NEURON_CACHE_TOKEN": "wrong" * 10})
+    assert "may not read" in text
+
+
+def test_a_clock_that_is_wrong_is_a_problem(served: CommandLine) -> None:
+    environ = {name: value for name, value in served.environment.items() if value is not None}
+    surroundings = Surroundings(environ, Settings.from_environment(environ), now=lambda: time.time() + 2 * MAX_SKEW)
+    problems = [found for found in check_server(surroundings) if found.state is State.PROBLEM]
+    assert ["clock" in found.text for found in problems] == [True]
+
+
+def test_a_server_that_is_gone_is_a_problem(alone: CommandLine) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    (text,) = _problems(alone, "shared cache", {"NEURON_CACHE_URL": address})
+    assert address in text
+
+
+def test_a_shared_folder_that_is_not_mounted_is_a_problem(folder: CommandLine) -> None:
+    (text,) = _problems(folder, "shared cache")
+    assert str(folder.url) in text
+
+
+def test_a_node_tier_that_others_can_write_is_a_problem(alone: CommandLine) -> None:
+    alone.node_dir.mkdir()
+    alone.node_dir.chmod(0o777)
+    (text,) = _problems(alone, "node tier")
+    assert "chmod o-w" in text
+    alone.node_dir.chmod(0o700)
+    assert not _problems(alone, "node tier")
+
+
+def test_a_node_tier_that_is_a_link_is_a_problem(alone: CommandLine) -> None:
+    (alone.folder / "real").mkdir()
+    alone.node_dir.symlink_to(alone.folder / "real")
+    assert _problems(alone, "node tier")
+
+
+@pytest.mark.parametrize("name", ["client.py", "client/__init__.py", "neuron_backend.py"])
+def test_a_file_of_the_users_that_hides_our_package_is_named(alone: CommandLine, name: str) -> None:
+    path = alone.folder / "work" / name
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    (text,) = _problems(alone, "shadowing")
+    assert str(path) in text
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("NEURON_CACHE_DIR", "NEURON_CACHE_NODE_DIR"),
+        ("NEURON_CACHE_URLS", "NEURON_CACHE_URL"),
+        ("NEURON_CACHE_PROJCT", "NEURON_CACHE_PROJECT"),
+        ("NEURON_CACHE_FLAVOUR", "remove it"),
+    ],
+)
+def test_a_setting_that_nobody_reads_is_answered_with_what_was_meant(alone: CommandLine, name: str, meant: str) -> None:
+    (found,) = [one for one in _findings(alone, "settings", {name: "/somewhere"}) if one["state"] == "problem"]
+    assert name in found["text"]
+    assert meant in found["advice"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reader"),
+    [
+        ("NEURON_COMPILE_CACHE_URL", "s3://bucket/cache", "libneuronxla"),
+        ("NEURON_CC_FLAGS", "-O2 --cache_dir=/x", "libneuronxla"),
+        ("VLLM_NEURON_REMOTE_CACHE", "/x", "vLLM"),
+        ("NEURON_LIBTORCH_REMOTE_CACHE", "/x", "libtorch"),
+        ("TORCH_NEURONX_NEFF_CACHE_DIR", "/x", "torch-neuronx"),
+    ],
+)
+def test_a_setting_of_another_cache_is_told_from_ours(alone: CommandLine, name: str, value: str, reader: str) -> None:
+    found = _findings(alone, "look-alikes", {name: value})
+    assert [one["state"] for one in found] == ["note"]
+    assert reader in found[0]["text"]
+
+
+def test_an_address_without_a_scheme_is_answered_with_a_guess(alone: CommandLine) -> None:
+    (text,) = _problems(alone, "shared cache", {"NEURON_CACHE_URL": "cache.example:8080"})
+    assert "http://cache.example:8080" in text
+
+
+def test_a_value_that_means_nothing_is_a_problem(alone: CommandLine) -> None:
+    (text,) = _problems(alone, "settings", {"NEURON_CACHE_WAIT_LIMIT": "soon"})
+    assert "NEURON_CACHE_WAIT_LIMIT" in text
+
+
+def test_no_token_is_ever_printed(alone: CommandLine) -> None:
+    ran = alone.run("doctor", environment={"NEURON_CACHE_TOKEN": "secret-of-mine"})
+    assert "secret-of-mine" not in ran.stdout + ran.stderr
+    assert "NEURON_CACHE_TOKEN" in ran.stdout
+
+
+def test_a_problem_fails_the_gate_and_a_note_does_not(alone: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(*findings: Finding) -> list[Row]:
+        return [Row("made up", lambda _: findings)]
+
+    monkeypatch.setattr(table, "rows", lambda: rows(ok("well")))
+    assert alone.run("doctor").status == 0
+    monkeypatch.setattr(table, "rows", lambda: rows(ok("well"), problem("ill", "do something")))
+    ran = alone.run("doctor")
+    assert ran.status == 1
+    assert "ill -> do something" in ran.stdout
+
+
+def test_a_check_that_fails_does_not_end_the_examination(alone: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Surroundings) -> list[Finding]:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(table, "rows", lambda: [Row("broken", broken), Row("well", lambda _: [ok("well")])])
+    ran = alone.run("doctor", "--json")
+    assert ran.status == 1
+    assert [one["check"] for one in ran.json] == ["broken", "well"]
+    assert "out of order" in ran.json[0]["text"]
