@@ -20,17 +20,19 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import http.client
 import json
 import os
 import random
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,26 +47,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MB = 1_000_000
-_GRANTED = 8
+WRITERS = 8
+START = 30.0
+PATIENCE = 300.0
 
 
 @contextmanager
-def started(command: list[str], environment: dict[str, str], stream: str) -> Iterator[str]:
-    """Run a server, yield the first ``http://`` address that it prints to ``stream``, and end it."""
+def started(command: list[str], port: int, environment: dict[str, str]) -> Iterator[str]:
+    """Run a server on ``port``, yield its address once it answers, and end it."""
     process = subprocess.Popen(
-        command, env=environment, text=True, **{stream: subprocess.PIPE, "stdin": subprocess.DEVNULL}
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        for line in getattr(process, stream):
-            address = next((word for word in line.split() if word.startswith("http://")), None)
-            if address is not None:
-                yield address.strip('[]"')
-                return
-        raise SystemExit(f"{command[0]} did not start")
+        deadline = time.monotonic() + START
+        while True:
+            with (
+                suppress(OSError, http.client.HTTPException),
+                closing(http.client.HTTPConnection("127.0.0.1", port, timeout=START)) as connection,
+            ):
+                connection.request("GET", "/healthz")
+                connection.getresponse()  # any answer will do
+                break
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"{command[0]} did not start")
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(30)
-        getattr(process, stream).close()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def fill(url: str, project: str, sizes: list[int], environ: dict[str, str]) -> list[Entry]:
@@ -85,7 +103,7 @@ def fill(url: str, project: str, sizes: list[int], environ: dict[str, str]) -> l
         return transport.publish(entry, {"model.neff": program}, None).entry
 
     transport = open_transport(url, project, environ)
-    with ThreadPoolExecutor(_GRANTED) as pool:
+    with ThreadPoolExecutor(WRITERS) as pool:
         return list(pool.map(publish, enumerate(sizes)))
 
 
@@ -131,8 +149,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="neff-cache-bench-") as name, ExitStack() as stack:
         folder = Path(name)
         environ = {**os.environ, "XDG_CONFIG_HOME": str(folder / "config"), "NEFF_CACHE_ACCESS_LOG": "false"}
-        serve = [sys.executable, "-m", "client.cli", "serve", "--port", "0", "--data-dir", str(folder / "data")]
-        url = stack.enter_context(started(serve, environ, "stdout"))
+        port = free_port()
+        serve = [sys.executable, "-m", "client.cli", "serve", "--port", str(port), "--data-dir", str(folder / "data")]
+        url = stack.enter_context(started(serve, port, environ))
         plans: dict[str, Path] = {}
         for project, sizes in sets.items():
             entries = fill(url, project, sizes, environ)
@@ -140,10 +159,11 @@ def main() -> None:
             lines = [json.dumps({"project": project, "kind": "graph", "key": entry.key}) for entry in entries]
             plans[project].write_text("\n".join(lines))
         store = next(path for path in (folder / "data").rglob("small") if path.is_dir()).parent
-        http = None
+        web = None
         if rclone is not None:
-            command = [rclone, "serve", "http", str(store), "--addr", "127.0.0.1:0", "--read-only"]
-            http = stack.enter_context(started(command, environ, "stderr"))
+            port = free_port()
+            command = [rclone, "serve", "http", str(store), "--addr", f"127.0.0.1:{port}", "--read-only"]
+            web = stack.enter_context(started(command, port, environ))
 
         for project, sizes in sets.items():
 
@@ -154,19 +174,20 @@ def main() -> None:
                     env={**environ, "NEURON_CACHE_NODE_DIR": str(target)},
                     check=True,
                     stdout=subprocess.DEVNULL,
+                    timeout=PATIENCE,
                 )
 
             def rclone_copy(target: Path, project: str = project) -> None:
-                source = f":http,url='{http}':{project}"
-                subprocess.run([str(rclone), "copy", source, str(target), "--transfers", str(JOBS)], check=True)
+                command = [str(rclone), "copy", f":http,url='{web}':{project}", str(target)]
+                subprocess.run([*command, "--transfers", str(JOBS), "--quiet"], check=True, timeout=PATIENCE)
                 hash_all(target)
 
             def copy(target: Path, project: str = project) -> None:
-                subprocess.run(["cp", "-r", str(store / project), str(target)], check=True)  # noqa: S607 - the user's
+                subprocess.run(["cp", "-r", str(store / project), str(target)], check=True, timeout=PATIENCE)  # noqa: S607 - the user's
                 hash_all(target)
 
             ways: dict[str, Callable[[Path], None]] = {"pull": pull, "rclone": rclone_copy, "cp": copy}
-            if http is None:
+            if web is None:
                 del ways["rclone"]
             total = sum(sizes) / MB
             print(f"{len(sizes)} programs, {total:.0f} MB")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003 - typer reads the annotations
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from client.errors import ConfigurationError
+from cache_server.command_settings import read_settings
 
 serve_app = typer.Typer(help="Run the cache server.")
 
@@ -21,8 +21,12 @@ def serve(  # noqa: PLR0917 - typer calls it by keyword
     data_dir: Annotated[
         Path | None, typer.Option(help="Folder of store and database. [default: $XDG_DATA_HOME/neff-cache]")
     ] = None,
-    store: Annotated[str | None, typer.Option(help="Object store. [default: in the data folder]")] = None,
-    database: Annotated[str | None, typer.Option(help="SQLAlchemy URL. [default: SQLite in the data folder]")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Folder or s3://bucket/prefix. [default: in the data folder]")
+    ] = None,
+    database: Annotated[
+        str | None, typer.Option(help="postgresql://user@host/name, or SQLite. [default: in the data folder]")
+    ] = None,
     allowed_host: Annotated[
         list[str] | None, typer.Option(help="Name that clients reach this server by; may be given several times.")
     ] = None,
@@ -34,15 +38,7 @@ def serve(  # noqa: PLR0917 - typer calls it by keyword
 
     Every option is also an environment variable, NEFF_CACHE_PORT for --port; the command line wins.
     """
-    try:
-        from pydantic import ValidationError  # noqa: PLC0415 - the base install has no web framework
-
-        from cache_server.serve import run  # noqa: PLC0415
-        from cache_server.settings import Settings  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        typer.echo(f"neff-cache serve needs {error.name}: install it with `pip install 'neff-cache[server]'`", err=True)
-        raise typer.Exit(2) from error
-    given: dict[str, Any] = {
+    given = {
         "host": host,
         "port": port,
         "data_dir": data_dir,
@@ -51,10 +47,7 @@ def serve(  # noqa: PLR0917 - typer calls it by keyword
         "allowed_hosts": allowed_host or None,
         "anonymous": anonymous,
     }
-    try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = ".".join(str(part) for part in problem["loc"])
-        raise ConfigurationError(f"setting {name} = {problem['input']!r} is refused: {problem['msg']}") from error
+    settings = read_settings("serve", given)
+    from cache_server.serve import run  # noqa: PLC0415 - the base install has no web framework
+
     raise typer.Exit(run(settings))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from client.errors import ConfigurationError
+from cache_server.command_settings import read_settings
 
 if TYPE_CHECKING:
     from cache_server.services.invariants import Report
@@ -35,7 +35,7 @@ def fsck(
 
     Exit code 0: clean (with --repair: clean now); 1: something is broken. Beside a running server it reads only.
     """
-    settings = _settings(data_dir, store, database)
+    settings = _settings("fsck", data_dir, store, database)
     from cache_server import maintenance  # noqa: PLC0415 - the base install has no database
 
     before, after = None, None
@@ -77,7 +77,7 @@ def rebuild_index(
 
     With SQLite, stop the server and move a damaged database out of the way first. What is there already stays.
     """
-    settings = _settings(data_dir, store, database)
+    settings = _settings("rebuild-index", data_dir, store, database)
     from cache_server import maintenance  # noqa: PLC0415
 
     done = maintenance.rebuild(settings)
@@ -91,21 +91,9 @@ def rebuild_index(
     raise typer.Exit(1 if done.unreadable else 0)
 
 
-def _settings(data_dir: Path | None, store: str | None, database: str | None) -> Settings:
-    try:
-        from pydantic import ValidationError  # noqa: PLC0415
+def _settings(command: str, data_dir: Path | None, store: str | None, database: str | None) -> Settings:
+    settings = read_settings(f"admin {command}", {"data_dir": data_dir, "store": store, "database": database})
+    from cache_server import logging  # noqa: PLC0415 - the base install has no structlog
 
-        from cache_server import logging  # noqa: PLC0415
-        from cache_server.settings import Settings  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        typer.echo(f"this command needs {error.name}: install it with `pip install 'neff-cache[server]'`", err=True)
-        raise typer.Exit(2) from error
-    given: dict[str, Any] = {"data_dir": data_dir, "store": store, "database": database}
-    try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = ".".join(str(part) for part in problem["loc"])
-        raise ConfigurationError(f"setting {name} = {problem['input']!r} is refused: {problem['msg']}") from error
     logging.configure(settings)
     return settings

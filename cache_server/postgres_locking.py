@@ -94,33 +94,35 @@ class PostgresDuty:
         )
         self._guard = threading.Lock()
         self._connection: Connection | None = None
+        self._taken = False
 
     def is_ours(self) -> bool:
         """Return whether it is ours, taking it if nobody has it. `SQLAlchemyError` if the database does not answer."""
         with self._guard:
             if self._connection is not None:
                 try:
-                    self._connection.execute(_PING)
+                    return self._ask(self._connection)
                 except SQLAlchemyError as error:
-                    _log.warning("the duty was lost with its connection", error=str(error))
+                    # the database was restarted, perhaps: what was ours is anybody's now
+                    _log.info("the connection that holds the periodic work broke", error=str(error))
                     self._drop()
-                else:
-                    return True
-            connection = self._engine.connect()
+            self._connection = self._engine.connect()
             try:
-                taken = connection.execute(_TRY_LOCK, {"id": lock_id("duty")}).scalar_one()
+                return self._ask(self._connection)
             except SQLAlchemyError:
-                connection.close()
+                self._drop()
                 raise
-            if not taken:
-                connection.close()
-                return False
-            self._connection = connection
+
+    def _ask(self, connection: Connection) -> bool:
+        if self._taken:
+            connection.execute(_PING)
+        elif connection.execute(_TRY_LOCK, {"id": lock_id("duty")}).scalar_one():
+            self._taken = True
             _log.info("this server does the periodic work from now on")
-            return True
+        return self._taken
 
     def _drop(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._taken = self._connection, None, False
         if connection is not None:
             with contextlib.suppress(SQLAlchemyError):
                 connection.close()

@@ -198,6 +198,11 @@ def _in_order(source: Source, entries: Sequence[Entry]) -> Iterator[tuple[Entry,
             outputs = fetched.get((entry.kind, entry.key))
             if outputs is None:
                 raise FormatError(f"{entry.kind}/{entry.key} was withdrawn while it was exported: try again")
+            if any(output.name not in outputs for output in entry.outputs):
+                raise ConfigurationError(
+                    f"{entry.kind}/{entry.key} is signed together with outputs that are not in the node tier: "
+                    "export it from the shared cache"
+                )
             yield entry, outputs
 
 

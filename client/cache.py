@@ -29,6 +29,7 @@ from client.remote import Remote
 from client.settings import Settings
 from client.single_flight import SingleFlight
 from client.statistics import Tally
+from client.uploads import FLUSH_LIMIT
 from client.warnings import Notices
 from client.wire import Holder
 
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from client.node.files import Files
     from client.statistics import Statistics
     from client.transports.base import Transport
+
+UPLOAD_GRACE = 0.25
+"""Seconds for which a job waits for an upload that could go on in the background: most are over by then."""
 
 
 class Cache:
@@ -56,6 +60,7 @@ class Cache:
         open_transport: Callable[[], Transport] | None = None,
         files: Files | None = None,
         memory_bytes: int = MAX_BYTES,
+        upload_grace: float = UPLOAD_GRACE,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.time,
@@ -64,6 +69,7 @@ class Cache:
         self._open_transport = open_transport
         self._files = files
         self._memory_bytes = memory_bytes
+        self._upload_grace = upload_grace
         self._clock = clock
         self._sleep = sleep
         self._now = now
@@ -101,19 +107,21 @@ class Cache:
         compile: Callable[[], Compiled],  # noqa: A002 - says best what it is
         *,
         retry_failed: bool = False,
+        module_bytes: int = 0,
     ) -> Artifact:
         """Return the program of ``document``, compiled by ``compile`` if it is nowhere.
 
         Threads, processes of this node and nodes of the cluster that ask for one key at a time share one compile.
         ``compile`` raises `CompileError` if it fails, and must not ask this cache in turn: that could wait for itself.
-        ``retry_failed`` compiles even if the compiler is known to refuse this program.
+        ``retry_failed`` compiles even if the compiler is known to refuse this program. ``module_bytes``, the size of
+        what is compiled, serves to guess the memory that the compiler will take; 0 if it is not known.
 
         Raises `CompileError` if the compiler failed, here or where we waited for it; `CacheMissError` where
         ``NEURON_CACHE_ON_MISS=fail``; `TransportError` and `ConfigurationError` only where
         ``NEURON_CACHE_ON_ERROR=fail``.
         """
         lookup = Lookup(self._mine(), document.kind, document.key)
-        return lookup.find_or_compile(document, compile, retry_failed=retry_failed)
+        return lookup.find_or_compile(document, compile, retry_failed=retry_failed, module_bytes=module_bytes)
 
     def lookup(self, kind: Kind, key: str) -> Artifact | None:
         """Return a program from memory, disk or the shared cache, or None; compiles nothing and waits for nobody."""
@@ -125,12 +133,19 @@ class Cache:
         return self._mine().tally.snapshot()
 
     def close(self) -> None:
-        """Add to ``NEURON_CACHE_SUMMARY`` and drop connections. Idempotent; what is looked up later is not added."""
+        """Wait for uploads, add to ``NEURON_CACHE_SUMMARY`` and drop connections. Idempotent; takes 10 s at most.
+
+        What is looked up later is not added, and uploaded at once.
+        """
         with self._lock:
             parts, closed, self._closed = self._parts, self._closed, True
         atexit.unregister(self.close)
         if closed or parts is None:
             return
+        if parts.cluster is not None:
+            lost = parts.uploads.flush(min(FLUSH_LIMIT, parts.cluster.budget))
+            if lost:
+                parts.notices.warn("uploads", f"{lost} programs were not uploaded in time: others compile them again")
         statistics = parts.tally.snapshot()
         # a forked child that never used the cache has nothing to say
         if self.settings.summary is not None and (statistics.lookups or not self._forked):
@@ -189,6 +204,7 @@ class Cache:
             node=node,
             cluster=cluster,
             holder=holder,
+            upload_grace=self._upload_grace,
             clock=self._clock,
             now=self._now,
         )

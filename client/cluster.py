@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from client.names import Kind
     from client.settings import Settings
-    from client.transports.base import Withdrawn
+    from client.transports.base import Published, Withdrawn
     from client.warnings import Notices
     from client.wire import Entry, Holder
 
@@ -117,24 +117,36 @@ class Cluster:
                 return self._settle(look, waited=talk.waited)
         return Compile(publish=self._settings.mode == "rw", waited=talk.waited)
 
-    def publish(self, entry: Entry, outputs: Mapping[str, bytes], decision: Compile) -> tuple[bool, Fetched | None]:
-        """Publish what was compiled, which ends the lease.
+    def publish(
+        self, entry: Entry, outputs: Mapping[str, bytes], decision: Compile, *, background: bool = False
+    ) -> Published | None:
+        """Publish what was compiled, which ends the lease; None if that failed.
 
-        Returns whether our entry stands now, and the program of the one that stands instead if it is another build.
+        In the ``background`` it may take as long as an upload may take under a lease, which is kept alive meanwhile.
         """
-        lease = decision.lease.granted if decision.lease is not None and decision.lease.alive else None
-        published = self._remote.publish(entry, outputs, lease)
+        held = decision.lease
+        lease = held.granted if held is not None and held.alive else None
+        published = self._remote.publish(entry, outputs, lease, background=background)
         if published is UNAVAILABLE:
-            if decision.lease is not None:
-                self.give_back(entry.kind, entry.key, decision.lease, Failure("transient", "the upload failed"))
-            return False, None
-        if decision.lease is not None:
-            decision.lease.heartbeat.stop()
-        ours, theirs = entry.output(), published.entry.output()
-        if published.created or ours is None or theirs is None or ours.sha256 == theirs.sha256:
-            return published.created, None
+            if held is not None:
+                self.give_back(entry.kind, entry.key, held, Failure("transient", "the upload failed"))
+            return None
+        if held is not None:
+            held.heartbeat.stop()
+        return published
+
+    def instead(self, entry: Entry, published: Published | None) -> Fetched | None:
+        """Return the program that stands in place of ours if it is another build, and can be had."""
+        ours, theirs = entry.output(), None if published is None else published.entry.output()
+        if ours is None or theirs is None or ours.sha256 == theirs.sha256:
+            return None
         look = self.look(entry.kind, entry.key, can_compile=True)
-        return False, look if isinstance(look, Fetched) else None
+        return look if isinstance(look, Fetched) else None
+
+    @property
+    def budget(self) -> float:
+        """Seconds that the job may still lose to the shared cache."""
+        return self._remote.budget
 
     def give_back(self, kind: Kind, key: str, lease: HeldLease, failure: Failure | None) -> None:
         """Release a lease, with the failure that the others should learn of."""

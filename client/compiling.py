@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from client.artifact import Compiled
+    from client.cluster import Cluster
     from client.key import KeyDocument
     from client.lease import Compile
     from client.parts import Parts
+    from client.transports.base import Published
 
 TRIES = 2
-"""How often a compiler is started that fails for a transient reason."""
+"""How often a compiler is started that fails for a reason which may have passed."""
 INTERRUPTED = Failure("transient", "the process that compiled was interrupted")
 
 
@@ -30,7 +32,14 @@ class Compilation:
     """The compile of one program under one decision."""
 
     def __init__(
-        self, parts: Parts, document: KeyDocument, key: str, compiler: Callable[[], Compiled], decision: Compile
+        self,
+        parts: Parts,
+        document: KeyDocument,
+        key: str,
+        compiler: Callable[[], Compiled],
+        decision: Compile,
+        *,
+        module_bytes: int = 0,
     ) -> None:
         self._parts = parts
         self._document = document
@@ -38,6 +47,7 @@ class Compilation:
         self._key = key
         self._compiler = compiler
         self._decision = decision
+        self._module_bytes = module_bytes
 
     def run(self) -> Artifact:
         """Return the program that all shall use: ours, or the one that somebody else published first.
@@ -62,27 +72,47 @@ class Compilation:
         return artifact
 
     def _compile(self) -> Compiled:
-        """Run the compiler, once more after a transient failure; the result is one whole NEFF at least in form."""
+        """Run the compiler, once more after a failure that is not the program's own; the result is a NEFF in form.
+
+        One that ran out of memory, or was killed, is alone on the node when it is started again.
+        """
+        parts, alone = self._parts, False
         for last in (*(False,) * (TRIES - 1), True):
+            start = parts.clock()
             try:
-                return self._run_once()
+                return self._run_once(alone=alone)
             except CompileError as error:
-                if last or error.failure.failure_class != "transient":
+                failure = error.failure
+                # a compiler that was stopped at its limit would be so again
+                if last or failure.failure_class == "diagnosis" or parts.clock() - start >= self._limit:
                     raise
-                self._parts.notices.warn(
-                    f"transient {self._key}", f"a compile failed ({error.failure.text}): trying once more"
+                alone = failure.failure_class == "resource"
+                how = "once more, with no other compiler beside it" if alone else "once more"
+                parts.notices.warn(
+                    f"{failure.failure_class} {self._key}", f"a compile failed ({failure.text}): trying {how}"
                 )
         raise AssertionError  # the last try returns or raises
 
-    def _run_once(self) -> Compiled:
-        parts = self._parts
-        with nullcontext() if parts.node is None else parts.node.slot(self._kind):
+    @property
+    def _limit(self) -> float:
+        return self._parts.settings.compile_limit
+
+    def _run_once(self, *, alone: bool) -> Compiled:
+        parts, node = self._parts, self._parts.node
+        with ExitStack() as stack:
+            learn: Callable[[int | None], None] | None = None
+            if node is not None:
+                learn = stack.enter_context(
+                    node.admission(self._kind, self._document.compiler, self._module_bytes, alone=alone)
+                )
             start = parts.clock()
             parts.tally.add(self._kind, "compiles")
             try:
                 compiled = self._compiler()
             finally:
                 parts.tally.add(self._kind, "compile_seconds", parts.clock() - start)
+            if learn is not None:
+                learn(compiled.peak_memory_bytes)
         _check(compiled)
         return compiled
 
@@ -108,9 +138,7 @@ class Compilation:
         """Publish to the cluster, then to this node; return what stands there."""
         parts, neff = self._parts, compiled.neff
         if parts.cluster is not None and self._decision.publish:
-            ours, theirs = parts.cluster.publish(entry, compiled.outputs, self._decision)
-            if ours:
-                parts.tally.add(self._kind, "bytes_up", sum(map(len, compiled.outputs.values())))
+            theirs = parts.cluster.instead(entry, self._publish(parts.cluster, entry, compiled))
             if theirs is not None:
                 entry, neff = theirs.entry, theirs.neff
                 parts.tally.add(self._kind, "bytes_down", len(neff))
@@ -120,6 +148,26 @@ class Compilation:
             if stored is not None:
                 entry, neff = stored.entry, stored.neff
         return Artifact(entry, neff, "compile")
+
+    def _publish(self, cluster: Cluster, entry: Entry, compiled: Compiled) -> Published | None:
+        """Publish; None if that failed, or goes on in the background.
+
+        Under a lease nobody else compiles, so that all will run what we load; without one we wait to hear what stands.
+        """
+        parts, lease = self._parts, self._decision.lease
+        size = sum(map(len, compiled.outputs.values()))
+
+        def upload(*, background: bool) -> Published | None:
+            published = cluster.publish(entry, compiled.outputs, self._decision, background=background)
+            if published is not None and published.created:
+                parts.tally.add(self._kind, "bytes_up", size)
+            return published
+
+        if lease is not None and lease.alive and parts.settings.on_error != "fail":
+            begun = parts.uploads.offer(lambda: upload(background=True), size)
+            if begun is not None:
+                return begun.wait(parts.upload_grace)
+        return upload(background=False)
 
     def _give_back(self, failure: Failure) -> None:
         lease = self._decision.lease

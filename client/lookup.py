@@ -35,6 +35,7 @@ class Lookup:
         self._kind = kind
         self._key = key
         self._waited = False
+        self._module_bytes = 0
         parts.tally.add(kind, "lookups")
 
     def find(self) -> Artifact | None:
@@ -48,9 +49,10 @@ class Lookup:
         return artifact
 
     def find_or_compile(
-        self, document: KeyDocument, compiler: Callable[[], Compiled], *, retry_failed: bool
+        self, document: KeyDocument, compiler: Callable[[], Compiled], *, retry_failed: bool, module_bytes: int = 0
     ) -> Artifact:
         """Return the program from the nearest place that has it, or compile it; see `client.cache.Cache`."""
+        self._module_bytes = module_bytes
         artifact: Artifact | None = None
         try:
             if self._parts.settings.mode == "off":
@@ -106,8 +108,8 @@ class Lookup:
         return decision
 
     def _compile(self, document: KeyDocument, compiler: Callable[[], Compiled], decision: Compile) -> Artifact:
-        artifact = Compilation(self._parts, document, self._key, compiler, decision).run()
-        return self._keep(artifact)
+        compilation = Compilation(self._parts, document, self._key, compiler, decision, module_bytes=self._module_bytes)
+        return self._keep(compilation.run())
 
     def _in_memory(self) -> Artifact | None:
         return self._parts.memory.get(self._kind, self._key)

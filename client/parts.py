@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from client.uploads import Uploads
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,7 +28,8 @@ class Parts:
     """The parts of one cache object in one process; a forked child builds its own.
 
     ``node`` is None without a node tier, ``cluster`` without a shared cache. ``revocations`` is taken once and never
-    given back, by whoever reads the list of what was withdrawn.
+    given back, by whoever reads the list of what was withdrawn. ``upload_grace`` is for how many seconds an upload is
+    waited for before it is left to the background.
     """
 
     settings: Settings
@@ -39,4 +42,6 @@ class Parts:
     holder: Holder
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
+    uploads: Uploads = field(default_factory=Uploads)
+    upload_grace: float = 0.25
     revocations: threading.Lock = field(default_factory=threading.Lock)

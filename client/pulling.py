@@ -153,9 +153,9 @@ class Puller:
                         return
                     name = (entry.kind, entry.key)
                     seen.add(name)
-                    if outputs is None:
+                    neff = None if outputs is None else outputs.get(MAIN_OUTPUT)
+                    if neff is None:
                         continue
-                    neff = outputs[MAIN_OUTPUT]
                     if self._tier.put(entry, neff):
                         self._evictor.written(len(neff))
                     with self._lock:

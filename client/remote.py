@@ -37,6 +37,8 @@ BUDGET = 10.0
 """Seconds that a job may lose to requests before it ends; 2 s more are for what it does at its exit."""
 TRIAL = 1.0
 """Seconds that a server may cost again which has used up its budget and then answered in the background."""
+CONNECT = 2.0
+"""Seconds that a connection may take: `client.transports.limits.Limits.connect`."""
 LOST_LIMIT = 5.5
 """Seconds: one request that runs into its deadlines may be followed by another, two may not."""
 PUBLISH_LIMIT = 30.0
@@ -122,14 +124,20 @@ class Remote:
             patience=patience,
         )
 
-    def publish(self, entry: Entry, outputs: Mapping[str, bytes], lease: Granted | None) -> Published | Unavailable:
-        """Store an entry; after `PUBLISH_LIMIT` the job goes on, and the upload ends in the background if it can."""
-        return self._ask(
-            "write",
-            entry.kind,
-            entry.key,
-            lambda: _bounded(lambda: self.transport.publish(entry, outputs, lease), PUBLISH_LIMIT),
-        )
+    def publish(
+        self, entry: Entry, outputs: Mapping[str, bytes], lease: Granted | None, *, background: bool = False
+    ) -> Published | Unavailable:
+        """Store an entry; after `PUBLISH_LIMIT` the job goes on, and the upload ends in the background if it can.
+
+        In the ``background`` nobody waits: it takes as long as the transport allows, and costs the job nothing.
+        """
+
+        def publish() -> Published:
+            return self.transport.publish(entry, outputs, lease)
+
+        if background:
+            return self._ask("write", entry.kind, entry.key, publish, patience=float("inf"))
+        return self._ask("write", entry.kind, entry.key, lambda: _bounded(publish, PUBLISH_LIMIT))
 
     def release(self, kind: Kind, key: str, lease: Granted, failure: Failure | None) -> None:
         """Give a lease back, if that can be done."""
@@ -172,7 +180,7 @@ class Remote:
         patience: float = 0.0,
         can_compile: bool = False,
     ) -> T | Unavailable:
-        """Send a request. ``patience`` is how many seconds the answer may take because we asked it to wait."""
+        """Send a request. ``patience`` is how many seconds the answer may take without costing the job anything."""
         breaker = self._breakers[direction]
         if not self._strict and not breaker.allows():
             if breaker.due():
@@ -191,7 +199,10 @@ class Remote:
         except Exception as error:  # a fault of a transport, of whatever sort, must not reach the job
             self._met(kind)
             self._judge(direction, error)
-            self._lose(self._clock() - start - patience)
+            took = self._clock() - start
+            # while we were waiting for a holder nothing was lost, except the time to find out that nobody answers
+            if patience < float("inf"):
+                self._lose(took - patience if took > patience else min(took, CONNECT))
             if self._strict:
                 raise error if isinstance(error, TransportError) else Unreachable(repr(error)) from error
             return UNAVAILABLE

@@ -16,6 +16,7 @@ from client import entry_stream
 from client.errors import Denied, FormatError, Refused, Unreachable, WireError
 from client.explaining import Near
 from client.names import check_output, check_project
+from client.plans import MAX_PLAN
 from client.transports import answers
 from client.transports.limits import DEFAULT_LIMITS
 from client.transports.session import Session
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 MAX_LOOKUP = 1024
 """Keys of one look-up: its answer holds an entry of a few kilobytes for each."""
 _JSON = {"Content-Type": "application/json"}
-_MAX_PLAN_ANSWER = 256 << 20
 _UNPROCESSABLE = 422
 
 
@@ -149,7 +149,10 @@ class ServerCalls:
     def plan(self, name: str) -> bytes | None:
         """Return a stored plan, or None."""
         with self._session.get(f"{self._base}/plans/{check_output(name)}") as got:
-            return None if got is None else got.answer.begin_body().read(_MAX_PLAN_ANSWER)
+            if got is None:
+                return None
+            got.answer.begin_body()  # a plan may take as long as it moves
+            return got.answer.read_small(MAX_PLAN)
 
     def explain(self, document: Mapping[str, Any], *, without: Sequence[str] = (), limit: int = 3) -> list[Near]:
         """Return the stored entries that are nearest to a key document."""

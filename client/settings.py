@@ -60,6 +60,7 @@ class Settings:
     wait_limit: float = LIMIT
     compile_limit: float = LIMIT
     compile_slots: int | None = None
+    compile_memory: int | None = None
     summary: str | None = None
     record: str | None = None
     rank: int | None = None
@@ -85,6 +86,7 @@ class Settings:
             wait_limit=read.parsed("WAIT_LIMIT", LIMIT, parse_seconds, "seconds, or a time such as 90m"),
             compile_limit=read.parsed("COMPILE_LIMIT", LIMIT, parse_seconds, "seconds, or a time such as 90m"),
             compile_slots=read.parsed("COMPILE_SLOTS", None, _parse_count, "a whole number from 1"),
+            compile_memory=read.parsed("COMPILE_MEMORY", None, _parse_memory, "a size such as 64GiB"),
             summary=read.text("SUMMARY"),
             record=read.text("RECORD"),
             rank=read.rank(),
@@ -165,6 +167,10 @@ def parse_bytes(text: str) -> int:
     if match is None:
         raise ValueError(text)
     return int(float(match[1]) * _BYTE_UNITS[match[2].lower()])
+
+
+def _parse_memory(text: str) -> int | None:
+    return parse_bytes(text) or None
 
 
 def _parse_count(text: str) -> int | None:

@@ -6,7 +6,6 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from client.errors import ConfigurationError
 from client.names import MAIN_OUTPUT
 from client.node.tier import DamagedEntryError
 from client.server_calls import MAX_LOOKUP, ServerCalls
@@ -105,7 +104,7 @@ class DirectSource:
 
 
 class NodeSource:
-    """A node tier, which holds programs alone: its entries name nothing else."""
+    """A node tier, which holds programs alone: its entries name nothing else, unless they are signed."""
 
     batch = _SINGLY
 
@@ -142,15 +141,9 @@ class NodeSource:
 
 
 def _for_program_alone(entry: Entry) -> Entry:
+    """Return an entry that names its program alone; a signed one as it is, because its signature covers the names."""
     main = entry.output()
-    if main is None or entry.outputs == (main,):
-        return entry
-    if entry.signature is not None:
-        raise ConfigurationError(
-            f"{entry.kind}/{entry.key} is signed together with outputs that a node tier does not hold: "
-            "take it from the shared cache"
-        )
-    return replace(entry, outputs=(main,))
+    return entry if main is None or entry.signature is not None else replace(entry, outputs=(main,))
 
 
 class ServerSource:

@@ -14,7 +14,7 @@ from cache_server.database.models import EntryRow, EntryState, ScrubRow
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.orm import Session
 
 _ONLY = 1
@@ -47,11 +47,16 @@ class Progress:
         return {name: getattr(self, name) for name in ("entries", "bytes_read", "quarantined", "unreadable")}
 
 
-def due(connection: Connection, *, before: float, after: Due | None) -> list[Due]:
+def _is_due(before: float, now: float) -> ColumnElement[bool]:
+    # a time in the future was written down under a wrong clock, and says nothing
+    return (EntryRow.state == EntryState.READY) & ((EntryRow.checked < before) | (EntryRow.checked > now))
+
+
+def due(connection: Connection, *, before: float, now: float, after: Due | None) -> list[Due]:
     """Return some ready entries last found right before ``before``, oldest first, those up to ``after`` left out."""
     statement = (
         select(EntryRow.project, EntryRow.kind, EntryRow.key, EntryRow.document, EntryRow.checked)
-        .where(EntryRow.state == EntryState.READY, EntryRow.checked < before)
+        .where(_is_due(before, now))
         .order_by(*_ORDER)
         .limit(_PAGE)
     )
@@ -92,8 +97,7 @@ def begin(session: Session, *, now: float, due_before: float | None) -> Progress
         return _progress(row)
     if due_before is None:
         return None
-    overdue = exists().where(EntryRow.state == EntryState.READY, EntryRow.checked < due_before)
-    if not session.scalar(select(overdue)):
+    if not session.scalar(select(exists().where(_is_due(due_before, now)))):
         return None
     return _start(session, row, horizon=due_before, now=now)
 

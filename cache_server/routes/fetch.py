@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from cache_server.access import Scope
 from cache_server.routes.common import PrincipalDep, ServiceDep, in_project, visible_kinds
+from cache_server.routes.projects import MAX_KEYS, KeyBody
 from cache_server.services.fetching import EntryStream
 from client.names import check_digest, check_kind, check_output
 
@@ -20,17 +21,9 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["projects"])
 
-MAX_KEYS = 4096
 MEDIA_TYPE = "application/x-tar"
 
 Readable = Annotated[str, Depends(in_project(Scope.READ))]
-
-
-class KeyBody(BaseModel):
-    """One key in its namespace."""
-
-    kind: str
-    key: str
 
 
 class FetchBody(BaseModel):

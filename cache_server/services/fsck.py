@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select, tuple_
 
 from cache_server.address import Address
+from cache_server.clock import is_far
 from cache_server.database.models import EntryRow
 from cache_server.services.invariants import Finding, Report
 from cache_server.services.key_checks import KeyChecks, unnamed
@@ -55,9 +56,9 @@ class Fsck:
         self._store = store
         self._database = database
         self._begun = now()
-        old = self._begun - orphan_seconds
-        self._dead = self._begun if alone else old
-        self._checks = KeyChecks(store, deep=deep, old=old)
+        # alone: a dead one may be a moment old
+        self._upload_seconds = 0.0 if alone else orphan_seconds
+        self._checks = KeyChecks(store, deep=deep, orphan_seconds=orphan_seconds, now=self._begun)
         self._settle_seconds = 0.0 if alone else SETTLE_SECONDS
         self._sleep = sleep
 
@@ -149,7 +150,7 @@ class Fsck:
 
     def _uploads(self, report: Report) -> None:
         for file in self._store.unfinished():
-            if file.modified < self._dead:
+            if is_far(file.modified, self._upload_seconds, self._begun):
                 report.findings.append(Finding("temporary", file.name, f"{file.size} bytes"))
             else:
                 report.pending += 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
+from cache_server.clock import is_far
 from cache_server.database.models import EntryRow, EntryState, LeaseRow, LeaseState
 from cache_server.errors import Problem
 from cache_server.services.entry_checks import check_entry
@@ -32,11 +33,12 @@ _OUTPUT_FILE = re.compile(r"[0-9a-f]{64}(\.zst)?")
 class KeyChecks:
     """Checks keys one at a time. Reads only, and takes no lock: what others change meanwhile may look broken."""
 
-    def __init__(self, store: Store, *, deep: bool, old: float) -> None:
-        """``deep``: hash every output. ``old``: seconds since the epoch; an orphan that changed before is left over."""
+    def __init__(self, store: Store, *, deep: bool, orphan_seconds: float, now: float) -> None:
+        """``deep``: hash every output. An orphan that last changed far from ``now`` is left over."""
         self._store = store
         self._deep = deep
-        self._old = old
+        self._orphan_seconds = orphan_seconds
+        self._now = now
 
     def findings(self, connection: Connection | None, address: Address, files: Sequence[StoredFile]) -> list[Finding]:
         """Return what is broken at a key whose folder holds ``files``; ``connection`` None leaves the row out."""
@@ -89,7 +91,7 @@ class KeyChecks:
         for file in unnamed(address, entry, files):
             if not _OUTPUT_FILE.fullmatch(file.name):
                 yield Finding("unknown_file", f"{address.path}/{file.name}")
-            elif file.modified < self._old:
+            elif is_far(file.modified, self._orphan_seconds, self._now):
                 yield Finding("orphan", f"{address.path}/{file.name}", f"{file.size} bytes")
 
     def _row(

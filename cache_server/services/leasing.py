@@ -68,7 +68,7 @@ class Leasing:
             return Ready(found.entry)
         with self._locks.hold(address):
             with self._database.reading() as connection:
-                # of many who woke together the first may have been granted the key: the others need no look at the store
+                # of many who woke together one may have been granted the key: the others need no look at the store
                 answer = self.glance(connection, address, request)
             if answer is not None:
                 return answer

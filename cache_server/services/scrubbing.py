@@ -161,14 +161,14 @@ class _Run:
         after: Due | None = None
         while self.progress.ended is None:
             with self._means.database.reading() as connection:
-                page = scrub.due(connection, before=self.progress.horizon, after=after)
+                now = self._means.database.now(connection)
+                page = scrub.due(connection, before=self.progress.horizon, now=now, after=after)
             for after in page:
                 self._take(after)
             if not page:
                 self.save(ended=True)
 
     def _take(self, due: Due) -> None:
-        self.progress.entries += 1
         try:
             result = self._verify(due.address, Entry.from_json(json.loads(due.document)))
         except (StoreError, Problem, WireError) as error:
@@ -181,6 +181,7 @@ class _Run:
                 _log.warning("not verified", address=str(due.address), error=str(error))
         if result == "right":
             self._right.append(due.address)
+        self.progress.entries += 1
         self._means.metrics.scrubbed.labels(result).inc()
 
     def _verify(self, address: Address, entry: Entry) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
 import structlog
 
+from cache_server.clock import is_far
 from cache_server.database import entries, leases
 from cache_server.database.models import EntryState
 from cache_server.errors import Problem
@@ -57,7 +59,7 @@ class Sweeping:
 
     def recover(self, *, alone: bool) -> None:
         """Finish what a crash interrupted. ``alone``: no other server uses the store, so every upload is dead."""
-        removed = self._store.sweep_uploads(self._now() - (0 if alone else self._orphan_seconds))
+        removed = self._store.sweep_uploads(math.inf if alone else self._now() - self._orphan_seconds)
         finished = self._finish_removals()
         if removed or finished:
             _log.info("recovered", uploads_removed=removed, removals_finished=finished)
@@ -111,4 +113,4 @@ class Sweeping:
 
     def _orphans(self, address: Address, entry: Entry | None, files: list[StoredFile], now: float) -> list[StoredFile]:
         named = {ENTRY_FILE} if entry is None else {ENTRY_FILE, *(Blob.of(address, o).file_name for o in entry.outputs)}
-        return [file for file in files if file.name not in named and now - file.modified > self._orphan_seconds]
+        return [file for file in files if file.name not in named and is_far(file.modified, self._orphan_seconds, now)]

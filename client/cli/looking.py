@@ -108,7 +108,9 @@ def ls(
         _ = here.url
         folder = here.shared_folder
         if folder is None:
-            raise ConfigurationError("only folders are listed from here: servers show their entries on their web page")
+            raise ConfigurationError(
+                "only node tiers and shared folders are listed from here: a server shows its entries on its web page"
+            )
         entries = list(folder_entries(folder, here.settings.project, kinds))
     else:
         entries = list(node_entries(here.tier(), kinds))

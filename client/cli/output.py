@@ -7,10 +7,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
-from rich.table import Table
 
 from client.pulling import Progress
 from client.sizes import size_text
@@ -32,12 +28,15 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         for row in rows:
             typer.echo("\t".join(row))
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    from rich.console import Console  # noqa: PLC0415 - a third of the start of a command that is piped
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console().print(table, markup=False)
+    Console(markup=False, emoji=False).print(table)
 
 
 def say(text: str) -> None:
@@ -49,37 +48,47 @@ class Bar(Progress):
     """Progress on standard error while somebody watches it, nothing otherwise. Use it in a ``with`` statement."""
 
     def __init__(self, what: str) -> None:
-        self._bars = Bars(
-            TextColumn(what),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[size]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            disable=not sys.stderr.isatty(),
-            transient=True,
-        )
-        self._task = self._bars.add_task(what, total=None, size="")
-        self._size = self._expected = 0
+        self._what = what
+        self._bars: Any = None
+        self._task: Any = None
+        self._entries = self._expected = self._size = 0
 
     def __enter__(self) -> Self:
-        """Begin to show it."""
-        self._bars.start()
+        """Begin to show it, on a terminal."""
+        if sys.stderr.isatty():
+            from rich.console import Console  # noqa: PLC0415 - see above
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+            from rich.progress import Progress as Bars  # noqa: PLC0415
+
+            columns = (
+                TextColumn(self._what),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[size]}"),
+                TimeRemainingColumn(),
+            )
+            self._bars = Bars(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bars.add_task(self._what, total=None, size="")
+            self._bars.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Remove it again."""
-        self._bars.stop()
+        if self._bars is not None:
+            self._bars.stop()
 
     def total(self, entries: int, size: int) -> None:
         """See `Progress.total`."""
+        self._entries += entries
         self._expected += size
-        self._bars.update(self._task, total=(self._bars.tasks[0].total or 0) + entries)
+        if self._bars is not None:
+            self._bars.update(self._task, total=self._entries)
 
     def done(self, entries: int, size: int) -> None:
         """See `Progress.done`."""
         self._size += size
-        text = f"{size_text(self._size)} of {size_text(self._expected)}" if self._expected else ""
-        self._bars.update(self._task, advance=entries, size=text)
+        if self._bars is not None:
+            text = f"{size_text(self._size)} of {size_text(self._expected)}" if self._expected else ""
+            self._bars.update(self._task, advance=entries, size=text)

@@ -20,11 +20,11 @@ KNOWN: frozenset[str] = frozenset(
     f"{_PREFIX}{name}"
     for name in (
         "URL", "PROJECT", "MODE", "TOKEN", "TOKEN_FILE", "LABEL", "NODE_DIR", "NODE_MAX_BYTES", "NODE_SHARED",
-        "ON_MISS", "ON_ERROR", "WAIT_LIMIT", "COMPILE_LIMIT", "COMPILE_SLOTS", "SUMMARY", "RECORD", "CA_FILE",
-        "CLIENT_CERT", "COMPILER",
+        "ON_MISS", "ON_ERROR", "WAIT_LIMIT", "COMPILE_LIMIT", "COMPILE_SLOTS", "COMPILE_MEMORY", "SUMMARY", "RECORD",
+        "CA_FILE", "CLIENT_CERT", "COMPILER", "LAUNCHER_DEPTH",
     )
 )  # fmt: skip
-"""Every variable with our prefix that something of this distribution reads; a test compares it with the documents."""
+"""Every variable with our prefix that anything here reads; a test compares it with code and documents."""
 
 MEANT: Mapping[str, str] = {
     "NEURON_CACHE_DIR": "NEURON_CACHE_NODE_DIR",

@@ -17,7 +17,8 @@ import re
 DEBUG_ATTRIBUTES = (b"debug_path", b"source_file", b"source_line", b"stack_trace")
 
 # Tokens of interest all begin with one of a few characters, for which the engine looks at the speed of a byte scan.
-_STRING = rb'"(?:[^"\\]+|\\.)*"'
+# All repetitions are possessive: text that is broken must not cost more than text that is not.
+_STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _TOKEN = re.compile(
     _STRING + rb"|//[^\n]*"
     rb'|(?<![\w$.@%#!^-])loc\s*\(\s*(?=[#"]|unknown\b|fused\b|callsite\b)'
@@ -25,7 +26,7 @@ _TOKEN = re.compile(
     rb'|"',  # a string that does not end: nothing behind it is touched
     re.DOTALL,
 )
-_SIMPLE_LOCATION = re.compile(rb'(?:[^()"/]+|' + _STRING + rb")*\)", re.DOTALL)
+_SIMPLE_LOCATION = re.compile(rb'(?:[^()"/]++|' + _STRING + rb")*+\)", re.DOTALL)
 _INSIDE = re.compile(_STRING + rb"|//[^\n]*|[()]", re.DOTALL)
 _DEFINES = re.compile(rb"[ \t]*#[\w$.-]+[ \t]*=[ \t]*")
 _LINE_END = re.compile(rb"[ \t]*\r?(?:\n|\Z)")

@@ -11,7 +11,6 @@ from client.errors import ConfigurationError
 from client.node.eviction import Evictor
 from client.node.lock import KeyLocks, Turn
 from client.node.permissions import UntrustedError
-from client.node.slots import CompileSlots
 from client.node.tier import DamagedEntryError, NodeTier, Stored
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from client.errors import Failure
+    from client.key import CompilerIdentity
     from client.names import Kind
     from client.node.files import Files
     from client.settings import Settings
@@ -121,18 +121,45 @@ class GuardedTier:
             yield turn
 
     @contextmanager
-    def slot(self, kind: Kind) -> Iterator[None]:
-        """Wait until this process may start one more compiler on this node (``NEURON_CACHE_COMPILE_SLOTS``)."""
-        count = self._settings.compile_slots
-        if count is None or self._refused or not self._writable:
-            yield
+    def admission(
+        self, kind: Kind, compiler: CompilerIdentity, module_bytes: int, *, alone: bool = False
+    ) -> Iterator[Callable[[int | None], None]]:
+        """Wait until this process may start one more compiler on this node, by number and by memory.
+
+        Gives a function that takes the bytes which the compile took in the end, from which the next ones learn.
+        """
+        if self._refused or not self._writable:
+            yield lambda _: None
             return
-        slots = CompileSlots(self._tier.tree, count, clock=self._clock, sleep=self._sleep)
-        with slots.take(limit=self._settings.wait_limit) as taken:
-            if not taken:
-                self._notices.warn("slots", f"compilers on this node are not counted: no locks in {self._root}")
+        from client.admission import estimate, memory, queue  # noqa: PLC0415 - what is found compiled needs none of it
+
+        settings, estimator = self._settings, estimate.Estimator(self._tier.tree)
+        limit = memory.memory_limit()
+        budget = settings.compile_memory or (None if limit is None else int(limit * memory.SHARE))
+        line = queue.Queue(
+            self._tier.tree, slots=settings.compile_slots, budget=budget, clock=self._clock, sleep=self._sleep
+        )
+
+        def waiting(seconds: float) -> None:
+            self._notices.waiting(
+                f"waiting for other compilers on this node to end (NEURON_CACHE_COMPILE_SLOTS,"
+                f" NEURON_CACHE_COMPILE_MEMORY); {seconds:.0f} s so far"
+            )
+
+        def learn(peak: int | None) -> None:
+            if peak:
+                estimator.learn(compiler, module_bytes, peak)
+
+        size = estimator.estimate(compiler, module_bytes)
+        with line.enter(size, limit=settings.wait_limit, waiting=waiting, alone=alone) as admitted:
+            if not admitted and (settings.compile_slots or settings.compile_memory):
+                self._notices.warn(
+                    "admission",
+                    f"compilers on this node are not counted: no locks in {self._root}, or a wait beyond"
+                    " NEURON_CACHE_WAIT_LIMIT",
+                )
                 self._met(kind)
-            yield
+            yield learn
 
     def leave_failure(self, kind: Kind, key: str, failure: Failure, host: str) -> None:
         """Leave a failed compile to those who wait behind us."""

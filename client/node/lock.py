@@ -36,6 +36,8 @@ FIRST_POLL, LONGEST_POLL = 0.002, 0.25
 TELL_AFTER = 5.0
 """Seconds of waiting after which a process says whom it waits for."""
 LOOK_EVERY = 1.0
+MOST_REPLACED = 20
+"""How often in a row a lock may turn out to be on a file that is no longer there, before we do not believe it."""
 DIAGNOSIS_LIFE = 300.0
 FAILURE_LIFE = 600.0
 _MAX_FILE = 1 << 20
@@ -200,7 +202,9 @@ class KeyLocks:
 
     def _try(self, turn: Turn, kind: Kind, key: str) -> bool:
         """Try once, and return whether trying is over: the lock is ours, or there are no locks here."""
-        while turn.descriptor is not None:
+        for _ in range(MOST_REPLACED):
+            if turn.descriptor is None:
+                break
             try:
                 if not self._files.lock(turn.descriptor):
                     return False

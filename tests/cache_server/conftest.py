@@ -10,6 +10,7 @@ from sqlalchemy import make_url
 from cache_server.database.engine import Database
 from cache_server.database.migrate import migrate
 from tests.cache_server.harness import FakeClock, InProcess
+from tests.support.postgres import postgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,3 +61,17 @@ def make_server(tmp_path: Path, template_database: Path) -> Iterator[Callable[..
 @pytest.fixture
 def server(make_server: Callable[..., InProcess]) -> InProcess:
     return make_server()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def either(
+    request: pytest.FixtureRequest, make_server: Callable[..., InProcess], clock: FakeClock
+) -> Iterator[InProcess]:
+    """A server on each kind of database, by a clock that the test moves."""
+    if request.param == "sqlite":
+        yield make_server(clock=clock)
+        return
+    with postgres().new_database() as url:
+        found = make_server(clock=clock, database=url, threads=4)
+        yield found
+        found.close()

@@ -127,6 +127,12 @@ def _abandon_upload(server: InProcess, built: Built) -> None:
     os.utime(path, (time.time() - DAY - 60,) * 2)
 
 
+def _abandon_in_the_future(server: InProcess, built: Built) -> None:
+    _abandon_output(server, built)
+    path = server.entry_path(built).parent / sha256(b"abandoned")
+    os.utime(path, (time.time() + 10 * DAY,) * 2)
+
+
 BREAKS: dict[str, tuple[str, Callable[[InProcess, Built], None]]] = {
     "entry.json gone": ("row_without_entry", _remove_entry_json),
     "entry.json torn": ("entry_unreadable", _tear_entry_json),
@@ -145,6 +151,7 @@ BREAKS: dict[str, tuple[str, Callable[[InProcess, Built], None]]] = {
     "quarantine begun": ("removal_unfinished", _begin_quarantine),
     "lease held": ("lease_on_published", _hold_lease),
     "output abandoned": ("orphan", _abandon_output),
+    "output abandoned under a wrong clock": ("orphan", _abandon_in_the_future),
     "upload abandoned": ("temporary", _abandon_upload),
 }
 
@@ -163,6 +170,7 @@ def test_a_sound_store_is_clean(server: InProcess) -> None:
 
 @pytest.mark.parametrize("what", BREAKS)
 def test_each_kind_of_damage_is_seen_named_and_repaired(server: InProcess, what: str) -> None:
+    """OPEN-008 and others: one thing broken at a time, the rest untouched."""
     invariant, harm = BREAKS[what]
     built, other = build("a"), build("untouched")
     for each in (built, other):

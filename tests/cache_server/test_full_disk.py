@@ -144,6 +144,13 @@ def test_an_upload_that_does_not_fit_is_refused_before_its_body(
         assert (status, json.loads(answer)["name"]) == (507, "store_full")
 
 
+def test_operators_see_the_room_that_is_left(server: InProcess) -> None:
+    text = server.call("GET", "/metrics").text
+    figures = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("neff_cache_"))
+    assert float(figures["neff_cache_store_free_bytes"]) > 0
+    assert float(figures["neff_cache_promised_bytes"]) == 0
+
+
 def test_every_end_of_an_upload_gives_its_room_back(server: InProcess) -> None:
     built = build(neff=os.urandom(CHUNK))
     space = server.service.space
@@ -275,6 +282,20 @@ def test_a_disk_that_others_filled_refuses_writes_and_serves_reads(small_disk: P
         assert _put(server, late)[0] == 201
         assert _put(server, late, entry=True)[0] == 201
         assert _get(server, late) == late.stored[MAIN_OUTPUT]
+
+
+def test_a_disk_without_inodes_is_full_whatever_bytes_it_has(small_disk: Path) -> None:
+    """OPEN-102: many small files of others."""
+    stored, late = build("stored", log=None), build("late", log=None)
+    with running_server(small_disk, environment={"NEFF_CACHE_RESERVE_BYTES": "0"}) as server:
+        assert _put(server, stored)[0] == 201
+        assert _put(server, stored, entry=True)[0] == 201
+        with contextlib.suppress(OSError):
+            for number in range(3000):
+                (small_disk / f"foreign-{number}").touch()
+        assert os.statvfs(small_disk).f_favail == 0
+        assert _put(server, late)[0] == 507
+        assert _get(server, stored) == stored.stored[MAIN_OUTPUT]
 
 
 def test_a_publish_on_a_full_disk_loses_neither_entry_nor_index(

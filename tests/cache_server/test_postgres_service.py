@@ -5,17 +5,24 @@ from __future__ import annotations
 import threading
 import urllib.error
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from sqlalchemy import make_url
 
+from cache_server.database import entries
 from cache_server.database.engine import Database
 from cache_server.database.migrate import migrate, revision_of
+from cache_server.database.models import EntryState
+from cache_server.service import Service
+from cache_server.settings import Settings
+from cache_server.stores.base import Blob
 from client.errors import ConfigurationError
-from tests.cache_server.harness import build, problem
+from tests.cache_server.harness import TOKEN, build, problem
 from tests.support.postgres import own_postgres, postgres
+from tests.support.s3 import seaweedfs, use_credentials
 from tests.support.servers import running_server
 
 if TYPE_CHECKING:
@@ -99,6 +106,40 @@ def test_a_server_holds_no_more_connections_than_it_promises(make_server: Callab
     assert len(postgres().servers(url)) <= threads + threads // 2 + 2
 
 
+def test_a_server_that_starts_disturbs_nothing_that_another_has_begun(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_credentials(monkeypatch)
+    settings = Settings(
+        data_dir=tmp_path / "data",
+        database=url,
+        store=seaweedfs().new_url(),
+        bootstrap_token=TOKEN,
+        key_lock_seconds=0.2,
+    )
+    built, removed = build("a"), build("b")
+    blob = Blob.of(built.address, built.entry.outputs[0])
+    with closing(Service.open(settings)) as running:
+        upload = running.store.begin_upload(blob)
+        upload.write(built.stored["model.neff"])
+        with running.database.transaction() as session:
+            entries.insert(session, removed.entry, now=1.0, checked=0.0)
+        with running.database.transaction() as session:
+            assert entries.mark(session, removed.address, EntryState.DELETING)
+        with running.catalogue._locks.hold(removed.address):
+            with closing(Service.open(settings)) as started:
+                assert started.catalogue.indexed(removed.address) is not None
+                # of the two, the one that was first asked does the periodic work
+                assert [service.duty.is_ours() for service in (running, started)] == [True, False]
+            running.catalogue._locks.check()
+        assert upload.commit(blob)
+        assert running.store.stored_size(blob) == 400
+    # with PostgreSQL and a bucket a server keeps nothing of its own
+    assert not (tmp_path / "data").exists()
+    with closing(Service.open(settings)) as later:
+        assert later.catalogue.indexed(removed.address) is None
+
+
 def test_a_database_that_does_not_answer_is_one_sentence(make_server: Callable[..., InProcess]) -> None:
     with pytest.raises(ConfigurationError, match=r"the database cannot be used.*--database"):
         make_server(database="postgresql://nobody:secret-word@127.0.0.1:9/none")
@@ -116,9 +157,7 @@ def test_neither_password_nor_token_reaches_the_log_when_the_database_is_gone(
 ) -> None:
     with own_postgres() as database:
         url = make_url(database.url()).set(password="secret-word").render_as_string(hide_password=False)
-        with running_server(
-            tmp_path, "--database", url, environment={"NEFF_CACHE_LOG_FORMAT": log_format}
-        ) as server:
+        with running_server(tmp_path, "--database", url, environment={"NEFF_CACHE_LOG_FORMAT": log_format}) as server:
             assert server.get("/v1/default/lookup", {"keys": []}) == {"found": [], "missing": [], "leased": []}
             database.stop()
             with pytest.raises(urllib.error.HTTPError, match="503"):

@@ -292,11 +292,32 @@ def test_only_an_admin_starts_a_run(make_server: Callable[..., InProcess]) -> No
         assert problem(server.call(method, "/admin/v1/scrub", token=None)) == (403, "forbidden")
 
 
-def test_many_entries_of_one_age_are_all_seen(server: InProcess, clock: FakeClock) -> None:
-    count = scrub._PAGE + 3
+def test_many_entries_of_one_age_are_all_seen(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrub, "_PAGE", 4)
+    count = 11
     for number in range(count):
         server.service.catalogue.add(build(str(number)).address, build(str(number)).entry)
     progress = _scrubbing(server).run()
     assert progress is not None
     # none of them has its outputs: all are set aside, none is seen twice
     assert (progress.entries, progress.quarantined) == (count, count)
+
+
+def test_a_clock_that_was_wrong_makes_no_entry_exempt(server: InProcess, clock: FakeClock) -> None:
+    clock.now += 10 * 365 * DAY
+    server.publish(build())
+    clock.now -= 10 * 365 * DAY
+    progress = _scrubbing(server).run()
+    assert progress is not None
+    assert progress.entries == 1
+    assert _scrubbing(server).run() is None
+
+
+def test_outputs_without_a_byte_are_sound(server: InProcess, clock: FakeClock) -> None:
+    """OPEN-098: what was taken in is not thrown out again for being unusual."""
+    for name, log in (("no log", None), ("empty log", b"")):
+        server.publish(build(name, log=log))
+    clock.now += MONTH + 1
+    progress = _scrubbing(server).run()
+    assert progress is not None
+    assert (progress.entries, progress.quarantined, progress.unreadable) == (2, 0, 0)

@@ -24,7 +24,10 @@ def make_cache(tmp_path: Path) -> Iterator[Callable[..., Cache]]:
     made: list[Cache] = []
 
     def make(store: SharedStore | None = None, *, node: str | None = "node", **settings: Any) -> Cache:
-        options = {name: settings.pop(name) for name in ("clock", "sleep", "now", "files") if name in settings}
+        settings.setdefault("upload_grace", 20.0)  # so that what was compiled is published, unless a test asks for less
+        options = {
+            name: settings.pop(name) for name in ("clock", "sleep", "now", "files", "upload_grace") if name in settings
+        }
         cache = Cache(
             Settings(node_dir=None if node is None else tmp_path / node, **settings),
             open_transport=None if store is None else lambda: store,

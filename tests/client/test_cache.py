@@ -243,7 +243,7 @@ def test_a_failure_that_stays_transient_is_raised_but_remembered_by_nobody(make_
 
 def test_a_waiter_compiles_itself_after_a_failure_elsewhere_that_says_nothing_about_the_program(make_cache, store):
     there, here = make_cache(store, node="there"), make_cache(store, node="here")
-    failing = Compiler(CompileError(Failure("resource", "[F137] out of memory")), seconds=0.3)
+    failing = Compiler(*[CompileError(Failure("resource", "[F137] out of memory"))] * 2, seconds=0.3)
     thread = threading.Thread(target=_in_threads, args=([there], failing))
     thread.start()
     while not failing.runs:

@@ -201,3 +201,15 @@ def test_an_explanation_that_breaks_the_contract_is_a_broken_answer(tmp_path: Pa
         calls = ServerCalls(server.url, "default", {"XDG_CONFIG_HOME": str(tmp_path)}, limits=_QUICK)
         with closing(calls), pytest.raises(Unreachable):
             calls.explain({"kind": "graph"})
+
+
+def test_a_stored_plan_that_breaks_off_is_no_shorter_plan(tmp_path: Path) -> None:
+    body = b'{"kind": "graph", "key": "' + b"0" * 64 + b'"}\n'
+
+    def script(_request: Received, connection: socket.socket) -> None:
+        connection.sendall(_answer(body, declared=2 * len(body)))
+
+    with RawServer(script) as server:
+        calls = ServerCalls(server.url, "default", {"XDG_CONFIG_HOME": str(tmp_path)}, limits=_QUICK)
+        with closing(calls), pytest.raises(Unreachable):
+            calls.plan("llama")

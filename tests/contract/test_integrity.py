@@ -128,8 +128,9 @@ def test_servers_on_postgresql_need_not_stop_for_a_repair(place: Place) -> None:
     assert after.findings == []
 
 
-def test_the_scrub_finds_damage_and_goes_once_around(place: Place) -> None:
-    every = [build(str(number)) for number in range(scrub._PAGE + 2)]
+def test_the_scrub_finds_damage_and_goes_once_around(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrub, "_PAGE", 3)
+    every = [build(str(number)) for number in range(7)]
     for built in every:
         place.server.service.catalogue.add(built.address, built.entry)
     sound, flipped = build("sound"), build("flipped")

@@ -12,7 +12,7 @@ import pytest
 
 from cache_server.address import Address
 from cache_server.metrics import Metrics
-from cache_server.stores.base import CHUNK, Blob, Store
+from cache_server.stores.base import CHUNK, Blob, MetaName, Store
 from cache_server.stores.local import LocalStore
 from cache_server.stores.measured import MeasuredStore
 from cache_server.stores.s3 import S3Store, open_s3_store

@@ -159,6 +159,7 @@ def _expect(target: Target, what: str, got: list[int], wanted: set[int]) -> None
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["by length", "chunked"])
 def test_an_upload_cut_short_anywhere_is_never_stored(target: Target, *, chunked: bool) -> None:
+    """OPEN-007: a client that breaks off has not finished."""
     data = os.urandom(2 * MIB + 12_345)
     built = build(f"cut {chunked}", data, log=None)
     offsets = sorted({0, 1, 2, 100, 65_535, 65_536, MIB - 1, MIB, MIB + 1, 2 * MIB, len(data) - 2, len(data) - 1})
@@ -228,6 +229,7 @@ BODIES: dict[str, tuple[bytes, str, str, set[int]]] = {
 @pytest.mark.parametrize("what", BODIES)
 @pytest.mark.parametrize("chunked", [False, True], ids=["by length", "chunked"])
 def test_a_body_that_is_not_the_output_is_refused(target: Target, what: str, *, chunked: bool) -> None:
+    """OPEN-058, OPEN-063: among them small bodies that unpack to far more than memory or disk hold."""
     body, encoding, digest, wanted = BODIES[what]
     path = f"{build('bodies').path}/blobs/{digest}"
     framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(body)}"

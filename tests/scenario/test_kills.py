@@ -154,7 +154,7 @@ def _clean_soon(data: Path) -> Report:
         report = _fsck(data)
         if report.is_clean or time.monotonic() > end:
             return report
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 @dataclass(frozen=True)

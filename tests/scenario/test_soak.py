@@ -196,6 +196,7 @@ def _resident(pid: int) -> int:
     ],
 )
 def test_mixed_load_serves_no_wrong_byte_and_leaves_nothing_behind(tmp_path: Path, seconds: float) -> None:
+    """OPEN-018: writers of different builds of one key. OPEN-031: readers beside a collector."""
     tally = Tally()
     with running_server(tmp_path, environment=ENVIRONMENT) as server:
         admin = Caller(server.url, server.token)

@@ -58,7 +58,8 @@ class Host:
         self, words: Sequence[str], environment: dict[str, str] | None = None, **more: Any
     ) -> subprocess.Popen[bytes]:
         settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": self.work, **more}
-        return subprocess.Popen(["neuronx-cc", *words], env=environment or self.environment(), **settings)
+        program = str(self.first / "neuronx-cc")
+        return subprocess.Popen([program, *words], env=environment or self.environment(), **settings)
 
     def run(
         self, *words: str, environment: dict[str, str] | None = None, **more: Any

@@ -76,7 +76,7 @@ class Postgres:
     def disconnect(self, url: str, *, query: str = "%") -> None:
         """End such connections, as a restart of the database or a broken network does."""
         for pid in self.servers(url, query=query):
-            self.execute("SELECT pg_terminate_backend(%s::int)", str(pid))
+            self.execute("SELECT pg_terminate_backend(%s::int, 10000)", str(pid))
 
     @contextlib.contextmanager
     def new_database(self, template: str = "template1") -> Iterator[str]:

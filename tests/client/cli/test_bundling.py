@@ -9,7 +9,7 @@ import pytest
 
 from client.transports import open_transport
 from tests.client.cli.conftest import CommandLine
-from tests.client.programs import compiled, document
+from tests.client.programs import compiled, document, entry_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,6 +91,19 @@ def test_a_node_without_a_shared_cache_can_be_bundled(alone: CommandLine) -> Non
     stored = there.tier.get(entry.kind, entry.key)
     assert stored is not None
     assert [output.name for output in stored.entry.outputs] == ["model.neff"]
+
+
+def test_a_signed_entry_is_never_taken_apart(alone: CommandLine) -> None:
+    program = compiled()
+    entry = replace(entry_of(document(), program.outputs), signature={"alg": "ed25519", "key_id": "k", "value": "AA=="})
+    alone.tier.tree.make_root()
+    alone.tier.put(entry, program.neff)
+    plan, bundle = alone.plan(entry), alone.folder / "plan.bundle"
+    assert alone.run("check", plan, "--node").status == 0
+    ran = alone.run("bundle", "export", plan, str(bundle), "--node")
+    assert ran.status == 2
+    assert "signed" in ran.stderr
+    assert not bundle.exists()
 
 
 def test_a_damaged_bundle_leaves_nothing_behind(exported: tuple[CommandLine, list[Entry], Path]) -> None:

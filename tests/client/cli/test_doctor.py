@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import re
 import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from client.doctor import table
+from client.doctor import table, variables
 from client.doctor.base import Row, State, Surroundings, ok, problem
 from client.doctor.server import MAX_SKEW
 from client.doctor.server import check as check_server
 from client.settings import Settings
+from tests.support.servers import running_server
 
 if TYPE_CHECKING:
     from client.doctor.base import Finding
@@ -56,6 +59,13 @@ def test_rights_latency_and_clock_of_a_server_are_shown(served: CommandLine) -> 
 def test_a_token_that_is_refused_is_a_problem(served: CommandLine) -> None:
     (text,) = _problems(served, "shared cache", {"NEURON_CACHE_TOKEN": "wrong" * 10})
     assert "may not read" in text
+
+
+def test_rights_that_are_too_few_are_problems(alone: CommandLine) -> None:
+    with running_server(alone.folder / "server", "--anonymous", "read") as server:
+        texts = _problems(alone, "shared cache", {"NEURON_CACHE_URL": server.url})
+        assert ["publish" in texts[0], "leases" in texts[1], len(texts)] == [True, True, 2]
+        assert not _problems(alone, "shared cache", {"NEURON_CACHE_URL": server.url, "NEURON_CACHE_MODE": "ro"})
 
 
 def test_a_clock_that_is_wrong_is_a_problem(served: CommandLine) -> None:
@@ -170,3 +180,17 @@ def test_a_check_that_fails_does_not_end_the_examination(alone: CommandLine, mon
     assert ran.status == 1
     assert [one["check"] for one in ran.json] == ["broken", "well"]
     assert "out of order" in ran.json[0]["text"]
+
+
+def test_every_setting_that_something_reads_is_known_to_doctor() -> None:
+    root = Path(variables.__file__).resolve().parents[2]
+    read = set(re.findall(r"NEURON_CACHE_[A-Z_]*[A-Z]", (root / "docs" / "settings.md").read_text()))
+    for package in ("client", "neuron_backend"):
+        for path in (root / package).rglob("*.py"):
+            if path != Path(variables.__file__):
+                read |= set(re.findall(r"\bNEURON_CACHE_[A-Z_]*[A-Z]\b", path.read_text()))
+    fields = re.findall(r'read\.\w+\("([A-Z_]+)"', (root / "client" / "settings.py").read_text())
+    assert fields
+    read |= {f"NEURON_CACHE_{name}" for name in fields}
+    assert read <= variables.KNOWN
+    assert read >= variables.KNOWN
