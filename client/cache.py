@@ -193,7 +193,14 @@ class Cache:
         cluster = None
         transport = self._opened(notices)
         if transport is not None:
-            remote = Remote(transport, notices, met=met, strict=settings.on_error == "fail", clock=self._clock)
+            remote = Remote(
+                transport,
+                notices,
+                met=met,
+                strict=settings.on_error == "fail",
+                outage=None if node is None else node.outage(transport.address),
+                clock=self._clock,
+            )
             cluster = Cluster(remote, settings, holder, notices, clock=self._clock, sleep=self._sleep)
         return Parts(
             settings=settings,

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import threading
 import time
-from contextvars import copy_context
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
+from client.bounded import bounded, watched
 from client.breaker import Breaker
 from client.errors import Denied, LeaseLost, Refused, TransportError, Unreachable
 from client.transports.base import Damaged, TooSlow
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from client.errors import Failure
     from client.names import Kind
+    from client.node.outage import Outage
     from client.transports.base import Fetched, Published, Transport, Verdict, Withdrawn
     from client.warnings import Notices
     from client.wire import Entry, Granted, Holder, LeaseAnswer
@@ -60,8 +61,8 @@ UNAVAILABLE: Final = Availability.UNAVAILABLE
 class Remote:
     """One transport behind its breakers. Safe to use from several threads; not across a fork.
 
-    ``met`` is called with the kind of the program for each fault. `answered` says whether any request of this process
-    has had an answer: only then is it worth while to wait for one.
+    ``outage`` is what the processes of this node tell each other. ``met`` is called with the kind for each fault.
+    `answered` says whether any request of this process has had an answer: only then is it worth while to wait for one.
     """
 
     def __init__(
@@ -71,9 +72,11 @@ class Remote:
         *,
         met: Callable[[Kind], None],
         strict: bool = False,
+        outage: Outage | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.transport = transport
+        self._outage = outage
         self.answered = False
         self._notices = notices
         self._met = met
@@ -136,8 +139,8 @@ class Remote:
             return self.transport.publish(entry, outputs, lease)
 
         if background:
-            return self._ask("write", entry.kind, entry.key, publish, patience=float("inf"))
-        return self._ask("write", entry.kind, entry.key, lambda: _bounded(publish, PUBLISH_LIMIT))
+            return self._ask("write", entry.kind, entry.key, publish, patience=float("inf"), watch=False)
+        return self._ask("write", entry.kind, entry.key, lambda: bounded(publish, PUBLISH_LIMIT), watch=False)
 
     def release(self, kind: Kind, key: str, lease: Granted, failure: Failure | None) -> None:
         """Give a lease back, if that can be done."""
@@ -179,17 +182,21 @@ class Remote:
         *,
         patience: float = 0.0,
         can_compile: bool = False,
+        watch: bool = True,
     ) -> T | Unavailable:
-        """Send a request. ``patience`` is how many seconds the answer may take without costing the job anything."""
+        """Send a request. ``patience`` is how many seconds the answer may take without costing the job anything.
+
+        Without ``watch`` it may stand still: an upload has a limit of its own.
+        """
         breaker = self._breakers[direction]
+        self._listen()
         if not self._strict and not breaker.allows():
             if breaker.due():
                 self._ask_in_background(breaker, kind, key)
             return UNAVAILABLE
         start = self._clock()
         try:
-            with patient(Patience(self.budget + patience, can_compile)):
-                answer = request()
+            answer = self._send(request, Patience(self.budget + patience, can_compile), watch=watch)
         except (Damaged, TooSlow):
             # an answer, though a bad one: the caller knows what to do with it
             self.answered = True
@@ -203,12 +210,30 @@ class Remote:
             # while we were waiting for a holder nothing was lost, except the time to find out that nobody answers
             if patience < float("inf"):
                 self._lose(took - patience if took > patience else min(took, CONNECT))
+            if self._outage is not None and isinstance(error, Unreachable) and not breaker.allows():
+                self._outage.note()
             if self._strict:
                 raise error if isinstance(error, TransportError) else Unreachable(repr(error)) from error
             return UNAVAILABLE
         self.answered = True
         breaker.succeeded()
         return answer
+
+    def _send(self, request: Callable[[], T], patience: Patience, *, watch: bool) -> T:
+        if watch and not getattr(self.transport, "heeds_patience", False):
+            return watched(request, patience)
+        with patient(patience):
+            return request()
+
+    def _listen(self) -> None:
+        """Give the shared cache up if another process of this node has just done so: it need not be found out twice."""
+        if self._outage is None or self._strict or not self._outage.heard():
+            return
+        for breaker in self._breakers.values():
+            breaker.trip()
+        self._notices.warn(
+            "unreachable", f"{self.transport.address} did not answer other processes of this node: going on without it"
+        )
 
     def _judge(self, direction: Direction, error: Exception) -> None:
         """Draw the consequences of a request that failed, and warn once of its cause."""
@@ -265,25 +290,3 @@ class Remote:
                 breaker.succeeded()
 
         threading.Thread(target=ask, name="neff-cache probe", daemon=True).start()
-
-
-def _bounded(function: Callable[[], T], limit: float) -> T:
-    """Return ``function()`` if it ends within ``limit`` seconds; else raise `Unreachable` and let it run on alone."""
-    done: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(function())
-        except BaseException as error:  # noqa: BLE001 - handed over to the thread that waits
-            failed.append(error)
-
-    # with the caller's context: its patience
-    thread = threading.Thread(target=copy_context().run, args=(run,), name="neff-cache upload", daemon=True)
-    thread.start()
-    thread.join(limit)
-    if thread.is_alive():
-        raise Unreachable(f"the upload has not ended within {limit:g} s")
-    if failed:
-        raise failed[0]
-    return done[0]

@@ -170,7 +170,10 @@ def parse_bytes(text: str) -> int:
 
 
 def _parse_memory(text: str) -> int | None:
-    return parse_bytes(text) or None
+    size = parse_bytes(text)
+    if size < 1:
+        raise ValueError(text)
+    return size
 
 
 def _parse_count(text: str) -> int | None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import structlog
 
 from cache_server.address import Address
-from cache_server.collection_rules import NOTHING, Amount, Policy, Victim, excess, plan
+from cache_server.collection_plan import Victim, plan
+from cache_server.collection_rules import NOTHING, Amount, Policy, excess
 from cache_server.database import entries, leases, policy, usage
 from cache_server.database.models import EntryState
 from cache_server.errors import Problem
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
 
-    from cache_server.collection_rules import PinSet, Reason
+    from cache_server.collection_plan import Reason
+    from cache_server.collection_rules import PinSet
     from cache_server.database.engine import Database
     from cache_server.locking import Duty, KeyLocks
     from cache_server.metrics import Metrics

@@ -37,8 +37,10 @@ def run(command: Annotated[list[str] | None, typer.Argument(help="The program an
 
     if not command:
         raise ConfigurationError("no command to run: say `neff-cache exec -- torchrun train.py`, for instance")
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    directory = private_directory(Path(home), Path(tempfile.gettempdir()))
+    temporary = Path(tempfile.gettempdir())
+    home = os.environ.get("HOME")  # a container's user may have none
+    cache_home = os.environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else temporary)
+    directory = private_directory(Path(cache_home).absolute(), temporary)
     environ = {**os.environ, "PATH": os.pathsep.join((str(directory), os.environ.get("PATH", os.defpath)))}
     program = shutil.which(command[0], path=environ["PATH"])
     if program is None:

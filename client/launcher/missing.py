@@ -19,7 +19,7 @@ from client.launcher import delivery, passing, streams
 from client.launcher.interrupts import Interrupted, die_of, raise_on_signals
 from client.launcher.passing import FAILED, NotShared
 from client.names import COMPILE_LOG, MAIN_OUTPUT, Kind
-from client.settings import Settings
+from client.settings import LIMIT, Settings
 from client.warnings import LOGGER
 
 if TYPE_CHECKING:
@@ -68,12 +68,13 @@ class Miss:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._settings = Settings.from_environment(plan.environ)
         self._last: Run | None = None
+        self._limit = LIMIT
 
     def run(self) -> NoReturn:
         """Deliver the program or the failure, and end the process; raises `NotShared` before anything was delivered."""
         gc.enable()
+        streams.hold()
         raise_on_signals()
         LOGGER.addHandler(streams.Notices())
         LOGGER.propagate = False
@@ -81,6 +82,10 @@ class Miss:
             status = self._deliver()
         except Interrupted as interrupted:
             die_of(interrupted.number)
+        except NeffCacheError as error:  # must hit, and does not; or NEURON_CACHE_ON_ERROR=fail
+            streams.close_output()
+            streams.write(2, f"{passing.PREFIX}{error}\n".encode("utf-8", "replace"))
+            status = FAILED
         if status < 0:
             die_of(-status)
         os._exit(status)
@@ -88,6 +93,7 @@ class Miss:
     def _deliver(self) -> int:
         """Return the exit status, negative for a signal."""
         request = self._plan.request
+        self._limit = Settings.from_environment(self._plan.environ).compile_limit
         cache = Cache.from_environment(self._plan.environ)
         try:
             artifact = cache.get_or_compile(self._document(), self._compile, retry_failed=request.retry_failed)
@@ -98,10 +104,6 @@ class Miss:
             delivery.write(request.output, error.made)
             self._replay()
             return 0
-        except NeffCacheError as error:  # must hit, and does not; or ON_ERROR=fail
-            streams.close_output()
-            streams.write(2, f"{passing.PREFIX}{error}\n".encode())
-            return FAILED
         finally:
             cache.close()
         delivery.write(request.output, artifact.neff)
@@ -160,7 +162,7 @@ class Miss:
                 work=Path.cwd(),
                 log=logs[0],
                 errors=logs[1],
-                seconds=self._settings.compile_limit,
+                seconds=self._limit,
             )
             self._last = Run(ended, *(log.read_bytes() for log in logs))
         except OSError as error:
@@ -171,7 +173,7 @@ class Miss:
         """Return the NEFF; raises `CompileError`, or `_Unusable` for a file that is none."""
         code = run.ended.returncode
         if code is None:
-            raise CompileError(failures.stopped(self._settings.compile_limit, run.said))
+            raise CompileError(failures.stopped(self._limit, run.said))
         if code != 0:
             raise CompileError(failures.failure_of(code, run.said))
         with suppress(OSError):

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from client._version import __version__
 from client.compiler_path import LAUNCHER_MARK, NAME, is_launcher
 from client.errors import ConfigurationError
 
+_PACKAGES = ("client", "rfc8785", "zstandard")  # where they lie is where the launcher looks
 _LONGEST_SHEBANG = 127  # what older kernels read of a first line
 
 
 def render() -> str:
     """Return the launcher's text for the interpreter and the installation that run now."""
-    package = Path(__file__).resolve().parents[2]
-    libraries = (str(package), sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
-    paths = list(dict.fromkeys(libraries))
+    specs = (find_spec(name) for name in _PACKAGES)
+    paths = list(dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin))
     return (
         f"{_first_lines(str(Path(sys.executable).absolute()))}"
         f"# {LAUNCHER_MARK.decode()} {__version__}: finds the real {NAME} on PATH; see `neff-cache launcher`\n"

@@ -14,7 +14,6 @@ import os
 from client.launcher.passing import PREFIX
 
 MAX_NOTICES = 2048
-_LOGGER_PREFIX = "neff-cache: "
 
 
 class Notices(logging.Handler):
@@ -26,12 +25,21 @@ class Notices(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line, or nothing once the limit is reached."""
-        text = record.getMessage().removeprefix(_LOGGER_PREFIX)
+        text = record.getMessage().removeprefix(PREFIX)
         line = f"{PREFIX}{text}\n".encode("utf-8", "backslashreplace")
         if len(line) > self._left:
             return
         self._left -= len(line)
         write(2, line)
+
+
+def hold() -> None:
+    """Open whichever of the three standard streams the caller left closed, lest another file get its number."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
 
 
 def replay(output: bytes, errors: bytes) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from client.errors import ConfigurationError
 from client.node.eviction import Evictor
 from client.node.lock import KeyLocks, Turn
+from client.node.outage import Outage
 from client.node.permissions import UntrustedError
 from client.node.tier import DamagedEntryError, NodeTier, Stored
 
@@ -53,6 +54,7 @@ class GuardedTier:
         self._evictor = Evictor(self._tier.tree, settings.node_max_bytes, now=now)
         self._clock = clock
         self._sleep = sleep
+        self._now = now
         self._root = root
         self._settings = settings
         self._notices = notices
@@ -160,6 +162,10 @@ class GuardedTier:
                 )
                 self._met(kind)
             yield learn
+
+    def outage(self, address: str) -> Outage:
+        """Return what the processes of this node tell each other of the shared cache at ``address``."""
+        return Outage(self._tier.tree, address, clock=self._clock, now=self._now)
 
     def leave_failure(self, kind: Kind, key: str, failure: Failure, host: str) -> None:
         """Leave a failed compile to those who wait behind us."""

@@ -63,8 +63,10 @@ class Transport(Protocol):
     Failure contract of every method: `client.errors.Unreachable` for no connection, no answer in time or a broken
     answer; `Denied` for no right; `Refused` for a server's own no. An absent entry is None, never an exception. Bytes
     handed out have the digest their entry names: otherwise `fetch` and `read_output` raise
-    `Damaged`. Within `client.transports.patience.patient` waits are cut to the caller's patience where that can be
-    done, and `fetch` may raise `TooSlow`.
+    `Damaged`.
+
+    One with an attribute ``heeds_patience`` cuts its waits to `client.transports.patience.current`, and its `fetch`
+    raises `TooSlow`. Any other is watched from outside (`client.bounded.watched`), and notes there what arrives.
     """
 
     @property

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 from client.errors import Denied, LeaseLost, Refused, TransportError, Unreachable
 from client.layout import ENTRY_FILE, output_file
 from client.names import MAIN_OUTPUT, check_project
-from client.transports import direct_lease, publishing
+from client.transports import direct_lease, patience, publishing
 from client.transports.base import Damaged, Fetched, Published
+from client.transports.limits import DEFAULT_LIMITS
 from client.wire import Entry, Granted, Holder, Ready, Wait
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ class DirectTransport(ABC):
     def fetch(self, kind: Kind, key: str) -> Fetched | None:
         """See `client.transports.base.Transport.fetch`."""
         entry = self.entry(kind, key)
+        output = None if entry is None else entry.output()
+        if entry is not None and output is not None:
+            patience.current().pace(DEFAULT_LIMITS, output, entry.compile_seconds)
         neff = None if entry is None else self.read_output(entry, MAIN_OUTPUT)
         return None if entry is None or neff is None else Fetched(entry, neff)
 

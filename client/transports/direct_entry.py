@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, NamedTuple, cast
 from client import encoding
 from client.errors import FormatError, Unreachable
 from client.layout import ENTRY_FILE, output_file
-from client.transports import publishing
+from client.transports import patience, publishing
 from client.transports.base import Published
 from client.wire import Entry, Ready
 
@@ -150,7 +150,12 @@ class DirectEntry(ABC):
 
     def output(self, output: Output) -> tuple[bytes | None, str]:
         """Return the plain bytes, or None if they are missing or wrong; and the digest or the fault that was found."""
-        digest = hashlib.sha256()
+        digest, caller = hashlib.sha256(), patience.current()
+
+        def seen(piece: memoryview) -> None:
+            digest.update(piece)
+            caller.arrived(piece)
+
         with self.open(output_file(output.sha256, output.encoding)) as opened:
             if opened is None:
                 return None, "nothing: there is no file"
@@ -159,9 +164,9 @@ class DirectEntry(ABC):
                 return None, f"nothing: its file holds {size} bytes in place of {output.stored_size}"
             try:
                 if output.encoding == "zstd":
-                    plain: bytes | None = encoding.read_decoded(cast("IO[bytes]", source), output.size, digest.update)
+                    plain: bytes | None = encoding.read_decoded(cast("IO[bytes]", source), output.size, seen)
                 else:
-                    plain = encoding.read_exactly(source.readinto, size, digest.update)
+                    plain = encoding.read_exactly(source.readinto, size, seen)
             except FormatError as error:
                 return None, f"nothing: {error}"
         found = digest.hexdigest()

@@ -54,6 +54,8 @@ class HttpTransport:
         self._monotonic = monotonic
         self._session = Session(url, environ, limits, monotonic)
 
+    heeds_patience = True
+
     @property
     def address(self) -> str:
         """The server's address as it was given; it never holds a password."""
@@ -181,8 +183,7 @@ class HttpTransport:
         try:
             return answers.read_output(got.answer, entry, output, stored=got.elsewhere, pace=pace)
         except TimeoutError as error:
-            stalled = min(self._limits.stall, caller.quiet)
-            if caller.can_compile and (pace.seconds < stalled or pace.whole <= stalled):
+            if caller.is_too_slow(pace, self._limits):
                 raise TooSlow(
                     f"{entry.kind}/{entry.key} comes from {self.address} more slowly than it compiles "
                     f"({output.size} bytes, {entry.compile_seconds:.1f} s)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from client.transports.timed_socket import PROGRESS, Pace
@@ -25,18 +25,44 @@ WINDOW = 2.0
 """Seconds over which the speed of a fetch is measured."""
 
 
+@dataclass(slots=True)
+class Watch:
+    """What a caller sees of a request under way: the bytes that have arrived, and the pace that is expected of it."""
+
+    moved: int = 0
+    pace: Pace | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """``quiet``: seconds without progress that can still be afforded. ``can_compile``: a slow fetch is not needed."""
+    """``quiet``: seconds without progress that can still be afforded. ``can_compile``: a slow fetch is not needed.
+
+    ``watch`` is for transports that cannot cut their waits themselves: they note what arrives, and are watched.
+    """
 
     quiet: float = float("inf")
     can_compile: bool = False
+    watch: Watch = field(default_factory=Watch)
 
     def pace(self, limits: Limits, output: Output, compile_seconds: float) -> Pace:
         """Return how fast an output has to arrive: where it can be compiled, faster than it was compiled.
 
         A fetch that would take longer at the speed of the last `WINDOW` seconds is given up then, not at its end.
+        The caller sees the pace, too.
         """
+        self.watch.pace = self._pace(limits, output, compile_seconds)
+        return self.watch.pace
+
+    def is_too_slow(self, pace: Pace, limits: Limits) -> bool:
+        """Return whether what has not kept ``pace`` was slower than a compile, and not just standing still."""
+        stalled = min(limits.stall, self.quiet)
+        return self.can_compile and (pace.seconds < stalled or pace.whole <= stalled)
+
+    def arrived(self, piece: memoryview) -> None:
+        """Note that bytes have arrived."""
+        self.watch.moved += len(piece)
+
+    def _pace(self, limits: Limits, output: Output, compile_seconds: float) -> Pace:
         stall = min(limits.stall, self.quiet)
         if not self.can_compile:
             return Pace(PROGRESS, stall)

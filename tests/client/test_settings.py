@@ -50,6 +50,7 @@ def test_every_setting_is_read():
         NEURON_CACHE_WAIT_LIMIT="90m",
         NEURON_CACHE_COMPILE_LIMIT="3600",
         NEURON_CACHE_COMPILE_SLOTS="4",
+        NEURON_CACHE_COMPILE_MEMORY="64GiB",
         NEURON_CACHE_SUMMARY="/out/s-%r.json",
         NEURON_CACHE_RECORD="/out/plan",
         RANK="7",
@@ -67,6 +68,7 @@ def test_every_setting_is_read():
         wait_limit=5400,
         compile_limit=3600,
         compile_slots=4,
+        compile_memory=64 << 30,
         summary="/out/s-%r.json",
         record="/out/plan",
         rank=7,
@@ -82,6 +84,7 @@ WRONG = {
     "NEURON_CACHE_WAIT_LIMIT": "soon",
     "NEURON_CACHE_COMPILE_LIMIT": "-1",
     "NEURON_CACHE_COMPILE_SLOTS": "0",
+    "NEURON_CACHE_COMPILE_MEMORY": "0",
 }
 
 

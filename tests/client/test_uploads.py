@@ -221,6 +221,7 @@ def test_a_process_that_is_lost_loses_its_upload_and_keeps_nobody_waiting(tmp_pa
     try:
         if ending == "die":
             assert process.stdout.readline() == "uploading\n"
+            wait_until(lambda: list((tmp_path / "node").rglob("entry.json")), "it is on this node")
             process.send_signal(signal.SIGKILL)
         process.wait(20)
     finally:

@@ -321,3 +321,25 @@ def test_a_store_knows_its_room_or_says_that_it_has_no_bound(store: Store) -> No
     free = store.free_bytes()
     assert free is None or 0 < free < 1 << 60
     assert (free is None) == store.location.startswith("s3://")
+
+
+def test_a_revision_of_policy_is_written_once_and_found_again(store: Store, reopen: Callable[[], Store]) -> None:
+    first, second = MetaName("pins", "default.plan.serve", 1), MetaName("pins", "default.plan.serve", 2)
+    other, table = MetaName("pins", "default.plan", 1), MetaName("quotas", "server", 10**11)
+    assert list(store.meta()) == []
+    assert store.read_meta(first) is None
+    assert [store.create_meta(name, name.path.encode()) for name in (first, second, other, table)] == [True] * 4
+    assert store.create_meta(first, b"another") is False
+    for each in (store, reopen()):
+        assert each.read_meta(first) == first.path.encode()
+        assert sorted(each.meta()) == sorted([first, second, other, table])
+        assert sorted(each.meta("pins")) == sorted([first, second, other])
+        assert sorted(each.meta("pins", "default.plan.serve")) == [first, second]
+        assert list(each.meta("rules")) == []
+        assert list(each.addresses()) == []
+
+
+def test_a_name_that_would_leave_the_folder_of_policy_is_refused(store: Store) -> None:
+    for table, row in (("..", "a"), ("pins", ".."), ("pins", "a/b"), ("", "a"), ("pins", "")):
+        with pytest.raises(ValueError, match="cannot stand in a path"):
+            store.create_meta(MetaName(table, row, 1), b"{}")

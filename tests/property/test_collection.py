@@ -10,21 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cache_server.collection_plan import Held, Reason, Victim, plan
 from cache_server.collection_rules import (
     HALF_LIFE,
     NOTHING,
     SLACK,
     Amount,
     Candidate,
-    Held,
     Limit,
     PinSet,
     Policy,
-    Reason,
     Rules,
-    Victim,
     dropped_versions,
-    plan,
     score,
     weight,
 )

@@ -212,7 +212,7 @@ def test_a_signal_reaches_a_compiler_that_was_passed_to(host: Host) -> None:
         wait_until(lambda: host.compiles, "the compiler runs")
         assert host.real.calls[-1]["pid"] == process.pid
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=10)
+        process.wait(timeout=40)
     assert process.returncode == -signal.SIGTERM
     wait_until((host.real.directory / "grandchild.pid").exists, "its child is known")
     os.kill(host.real.grandchild, signal.SIGKILL)
@@ -410,11 +410,11 @@ def test_a_launcher_that_is_killed_leaves_nothing_running_and_nothing_partial(
     running: subprocess.Popen[bytes], number: int
 ) -> None:
     running.send_signal(number)
-    running.wait(timeout=20)
+    running.wait(timeout=40)
     assert running.returncode == -number
 
 
 def test_a_compiler_that_is_killed_is_reported_as_killed(host: Host, running: subprocess.Popen[bytes]) -> None:
     os.kill(host.real.calls[-1]["pid"], signal.SIGKILL)
-    running.wait(timeout=20)
+    running.wait(timeout=40)
     assert running.returncode == -signal.SIGKILL
