@@ -28,6 +28,10 @@ from tests.fakes.programs import install_neuronx_cc  # noqa: E402
 LINE = '    %{0} = stablehlo.add %{1}, %arg0 : tensor<4x4xf32> loc("/home/user/model.py":{0}:7)\n'
 WORDS = ("--framework", "XLA", "--target", "trn2", "--lnc", "2", "-O2", "--model-type", "transformer")
 BOUND = 3.5
+IMPORTS = (
+    "import gc, os, sys; gc.disable(); sys.path += [{root!r}];"
+    "from client.launcher import delivery, mlir_text, plan, start, tier; os._exit(0)"
+)
 
 
 def module(number: int, lines: int) -> str:
@@ -82,7 +86,12 @@ def main() -> None:
             timed(compile_words(number), environ, folder)
         interpreter = os.path.realpath(sys.executable)
         bare = [interpreter, "-I", "-S", "-c", "pass"]
-        commands = {"interpreter -I -S -c pass": bare, "launcher, disk hit": compile_words(0)}
+        imports = [interpreter, "-IS", "-c", IMPORTS.format(root=str(ROOT))]
+        commands = {
+            "interpreter -I -S -c pass": bare,
+            "and what a hit imports": imports,
+            "launcher, disk hit": compile_words(0),
+        }
         for tool in ("ccache", "sccache"):
             command = peer(tool, folder)
             if command is not None:

@@ -1,4 +1,4 @@
-"""``neff-cache admin`` and ``neff-cache gc``: what operators tell a running server."""
+"""``neff-cache admin``: what operators tell a running server."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 admin_app = typer.Typer(
     help="Operate a cache server: figures, quotas, rules, pins, collection, integrity.", no_args_is_help=True
 )
-collection_app = typer.Typer(help="Stop collection on a server, and let it go on.", no_args_is_help=True)
-gc_app = typer.Typer(help="Collect, on a cache server, the entries that are worth least.")
+collection_app = typer.Typer(
+    help="Collect the entries that are worth least; stop it and let it go on.", no_args_is_help=True
+)
 
 admin_app.add_typer(collection_app, name="collection")
 admin_app.command("fsck")(fsck)
@@ -43,12 +44,10 @@ Without = Annotated[bool, typer.Option("--none", help="Remove what was set.")]
 Target = Annotated[str, typer.Argument(help="KIND/KEY, label:NAME or plan:NAME.")]
 
 
-@gc_app.callback(invoke_without_command=True)
-def gc(
+@collection_app.command("run")
+def run_collection(
     *,
-    once: Annotated[
-        bool, typer.Option("--once/--dry-run", help="Collect now, or only say what would go and why.")
-    ] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go and why.")] = False,
     project: Of = None,
     url: Url = None,
     as_json: JsonFlag = False,
@@ -58,7 +57,7 @@ def gc(
     Exit status 1 if collection is paused, or another one runs.
     """
     with admin_calls(url) as calls:
-        body = {"project": project and check_project(project), "dry_run": not once}
+        body = {"project": project and check_project(project), "dry_run": dry_run}
         outcome = calls.call("POST", "/admin/v1/collect", body, patience=_COLLECTING)
     if as_json:
         print_json(outcome)

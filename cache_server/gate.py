@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import structlog
@@ -136,8 +137,12 @@ class Passage:
                 metrics.sent.inc(self._sent)
             metrics.requests.labels(route, str(self._status)).inc()
             metrics.request_seconds.labels(route).observe(seconds)
-            if self._service.settings.access_log or self._status >= 400:  # noqa: PLR2004 - the first error status
+            if self._service.settings.access_log or self._failed():
                 self._log(route, seconds)
+
+    def _failed(self) -> bool:
+        """Whether the request failed; a miss is an answer like a hit."""
+        return self._status >= HTTPStatus.BAD_REQUEST and self._status != HTTPStatus.NOT_FOUND
 
     def problem(self, error: Exception) -> Problem:
         """Return what to answer for an exception, counted, and logged where it is the server's own fault."""

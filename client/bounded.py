@@ -73,11 +73,12 @@ def watched(function: Callable[[], T], patience: Patience) -> T:
     with patient(patience):
         running = _Running(function, "neff-cache request")
     begin = since = time.monotonic()
-    moved = 0
+    pace, moved = Pace(PROGRESS, patience.quiet), 0
     while not running.ends_within(LOOK_EVERY):
-        pace = watch.pace or Pace(PROGRESS, patience.quiet)
         now = time.monotonic()
-        if watch.moved - moved >= pace.progress:
+        if watch.pace is not None and watch.pace is not pace:  # what came before was not yet the program
+            pace, moved, begin, since = watch.pace, watch.moved, now, now
+        elif watch.moved - moved >= pace.progress:
             moved, since = watch.moved, now
         elif now - since >= pace.seconds or now - begin >= pace.whole:
             if patience.is_too_slow(pace, limits):

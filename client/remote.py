@@ -132,7 +132,7 @@ class Remote:
     ) -> Published | Unavailable:
         """Store an entry; after `PUBLISH_LIMIT` the job goes on, and the upload ends in the background if it can.
 
-        In the ``background`` nobody waits: it takes as long as the transport allows, and costs the job nothing.
+        In the ``background`` nobody waits, before the job's end: it takes as long as the transport allows.
         """
 
         def publish() -> Published:
@@ -207,9 +207,8 @@ class Remote:
             self._met(kind)
             self._judge(direction, error)
             took = self._clock() - start
-            # while we were waiting for a holder nothing was lost, except the time to find out that nobody answers
-            if patience < float("inf"):
-                self._lose(took - patience if took > patience else min(took, CONNECT))
+            # of the time that it might take nothing was lost, except what it takes to find out that nobody answers
+            self._lose(took - patience if took > patience else min(took, CONNECT))
             if self._outage is not None and isinstance(error, Unreachable) and not breaker.allows():
                 self._outage.note()
             if self._strict:

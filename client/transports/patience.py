@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from client.transports.limits import Limits
     from client.wire import Output
 
-LEAST_FETCH = 2.0
-"""Seconds that a fetch may take however quick the compiler was."""
+LEAST_FETCH = 5.0
+"""Seconds that a fetch may take however quick the compiler was: as long as a server may take to begin its answer."""
 WINDOW = 2.0
 """Seconds over which the speed of a fetch is measured."""
 

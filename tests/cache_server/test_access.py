@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from cache_server.access import Grant, Principal, Scope, anonymous
 from cache_server.database.models import TokenRow
@@ -265,3 +266,10 @@ def test_rights_go_as_far_as_their_patterns(
 
 def test_there_is_no_caller_without_a_token_by_default() -> None:
     assert anonymous("none") is None
+
+
+def test_a_log_of_failures_is_not_filled_with_misses(server: InProcess) -> None:
+    with structlog.testing.capture_logs() as lines:
+        assert server.call("GET", build().artifact).status_code == 404
+        assert server.call("GET", "/v1/default/graph/artifacts/short").status_code == 422
+    assert [line["status"] for line in lines if line["event"] == "request"] == [422]

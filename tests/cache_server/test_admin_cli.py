@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from cache_server.admin_cli import admin_app, gc_app
+from cache_server.admin_cli import admin_app
 from client.errors import ConfigurationError, Denied, WireError
 from client.names import Kind
 from client.transports.http import HttpTransport
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 app.add_typer(admin_app, name="admin")
-app.add_typer(gc_app, name="gc")
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +118,13 @@ def test_a_dry_run_then_a_collection(running: Server, project: str) -> None:
     assert "is pinned" in run("admin", "pin", f"graph/{pinned.entry.key}", "--project", project)
     run("admin", "quota", "--project", project, "--max-entries", "2")
 
-    said_first = said("gc", "--dry-run", "--project", project)
+    said_first = said("admin", "collection", "run", "--dry-run", "--project", project)
     assert [line["key"] for line in said_first["listed"]] == [cheap.entry.key]
     assert f"{project}\tgraph/{cheap.entry.key[:12]}\tquota\t100 B\t1.0 s" in run(
-        "gc", "--dry-run", "--project", project
+        "admin", "collection", "run", "--dry-run", "--project", project
     )
-    assert "collected 1 entries, 100 B" in run("gc", "--once", "--project", project)
-    assert said("gc", "--project", project)["entries"] == 0
+    assert "collected 1 entries, 100 B" in run("admin", "collection", "run", "--project", project)
+    assert said("admin", "collection", "run", "--project", project)["entries"] == 0
 
     stats = said("admin", "stats")["projects"][project]
     assert (stats["kinds"]["graph"]["entries"], stats["pins"]) == (2, 1)
@@ -158,8 +157,8 @@ def test_pins_are_listed_and_removed(running: Server, project: str) -> None:
 def test_collection_is_paused_and_goes_on() -> None:
     run("admin", "collection", "pause", "a look at the store")
     assert "a look at the store" in run("admin", "collection", "status", status=1)
-    assert said("gc", status=1)["state"] == "paused"
-    assert "paused" in run("gc", status=1)
+    assert said("admin", "collection", "run", status=1)["state"] == "paused"
+    assert "paused" in run("admin", "collection", "run", status=1)
     run("admin", "collection", "resume")
     assert said("admin", "collection", "status") == {"paused": None}
 
@@ -179,4 +178,4 @@ def test_a_hit_shows_in_the_figures_soon_after(running: Server, project: str) ->
 def test_a_shared_folder_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEURON_CACHE_URL", "file:///somewhere")
     with pytest.raises(ConfigurationError, match="no cache server"):
-        run("gc")
+        run("admin", "collection", "run")

@@ -415,6 +415,7 @@ def test_a_launcher_that_is_killed_leaves_nothing_running_and_nothing_partial(
 
 
 def test_a_compiler_that_is_killed_is_reported_as_killed(host: Host, running: subprocess.Popen[bytes]) -> None:
+    host.real.set_mode("killed")  # once more, should it be tried once more
     os.kill(host.real.calls[-1]["pid"], signal.SIGKILL)
     running.wait(timeout=40)
     assert running.returncode == -signal.SIGKILL
