@@ -28,6 +28,7 @@ from tests.fakes.programs import install_neuronx_cc  # noqa: E402
 LINE = '    %{0} = stablehlo.add %{1}, %arg0 : tensor<4x4xf32> loc("/home/user/model.py":{0}:7)\n'
 WORDS = ("--framework", "XLA", "--target", "trn2", "--lnc", "2", "-O2", "--model-type", "transformer")
 BOUND = 3.5
+NOISE = 1.3  # how far the median of the barest start may be from the least
 IMPORTS = (
     "import gc, os, sys; gc.disable(); sys.path += [{root!r}];"
     "from client.launcher import delivery, mlir_text, plan, start, tier; os._exit(0)"
@@ -108,8 +109,10 @@ def main() -> None:
         for what, taken in times.items():
             middle = statistics.median(taken)
             print(f"{what:28} median {middle * 1e3:6.1f} ms  least {min(taken) * 1e3:6.1f} ms  {middle / base:5.2f} x")
+        quiet = base <= NOISE * min(times["interpreter -I -S -c pass"])
         kept = statistics.median(times["launcher, disk hit"]) <= BOUND * base
-        print(f"bound {BOUND} x: {'kept' if kept else 'BROKEN'}")
+        verdict = ("kept" if kept else "BROKEN") if quiet else "no verdict, this machine is busy"
+        print(f"bound {BOUND} x: {verdict}")
         if chosen.modules:
             start = time.perf_counter()
             for number in range(chosen.modules):

@@ -48,6 +48,7 @@ class Compilation:
         self._compiler = compiler
         self._decision = decision
         self._module_bytes = module_bytes
+        self._seconds = 0.0
 
     def run(self) -> Artifact:
         """Return the program that all shall use: ours, or the one that somebody else published first.
@@ -78,13 +79,12 @@ class Compilation:
         """
         parts, alone = self._parts, False
         for last in (*(False,) * (TRIES - 1), True):
-            start = parts.clock()
             try:
                 return self._run_once(alone=alone)
             except CompileError as error:
                 failure = error.failure
                 # a compiler that was stopped at its limit would be so again
-                if last or failure.failure_class == "diagnosis" or parts.clock() - start >= self._limit:
+                if last or failure.failure_class == "diagnosis" or self._seconds >= parts.settings.compile_limit:
                     raise
                 alone = failure.failure_class == "resource"
                 how = "once more, with no other compiler beside it" if alone else "once more"
@@ -92,10 +92,6 @@ class Compilation:
                     f"{failure.failure_class} {self._key}", f"a compile failed ({failure.text}): trying {how}"
                 )
         raise AssertionError  # the last try returns or raises
-
-    @property
-    def _limit(self) -> float:
-        return self._parts.settings.compile_limit
 
     def _run_once(self, *, alone: bool) -> Compiled:
         parts, node = self._parts, self._parts.node
@@ -110,7 +106,8 @@ class Compilation:
             try:
                 compiled = self._compiler()
             finally:
-                parts.tally.add(self._kind, "compile_seconds", parts.clock() - start)
+                self._seconds = parts.clock() - start
+                parts.tally.add(self._kind, "compile_seconds", self._seconds)
             if learn is not None:
                 learn(compiled.peak_memory_bytes)
         _check(compiled)

@@ -55,7 +55,9 @@ class Programs:
         configuration = self._compiler.configuration(kind)
         document = key_document(kind, module, configuration)
         # always through the cache, whose memory tier answers a repeated key: so that it counts every use
-        artifact = self.cache.get_or_compile(document, lambda: self._compiler.compile(module.code, configuration))
+        artifact = self.cache.get_or_compile(
+            document, lambda: self._compiler.compile(module.code, configuration), module_bytes=len(module.code)
+        )
         loaded = self._loaded.get(artifact.key)
         if loaded is None:
             executable = self._runtime.load(artifact.neff, module.signature)

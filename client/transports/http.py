@@ -40,6 +40,8 @@ class HttpTransport:
     ``environ`` names proxies, certificates and the token; ``monotonic`` is the clock that ``limits`` are measured by.
     """
 
+    heeds_patience = True
+
     def __init__(
         self,
         url: str,
@@ -53,8 +55,6 @@ class HttpTransport:
         self._limits = limits
         self._monotonic = monotonic
         self._session = Session(url, environ, limits, monotonic)
-
-    heeds_patience = True
 
     @property
     def address(self) -> str:

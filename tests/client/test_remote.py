@@ -13,6 +13,7 @@ from client.errors import Denied, LeaseLost, Unreachable
 from client.names import Kind
 from client.remote import UNAVAILABLE, Remote
 from client.transports.base import Damaged
+from client.transports.patience import current
 from client.warnings import Notices
 from client.wire import Granted, Holder
 from tests.client.programs import compiled, document, entry_of
@@ -102,6 +103,45 @@ def test_a_server_that_comes_back_is_used_again_after_one_request_in_the_backgro
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert store.calls["entry"] == 0
+
+
+def test_a_server_that_answers_in_the_background_and_then_stalls_again_costs_little_more(store, clock, remote):
+    store.faults["fetch"] = _takes(clock, 5.0, Unreachable("stalled in mid-body"))
+    for _ in range(5):
+        remote.fetch(Kind.GRAPH, KEY)
+    assert remote.budget <= 5.0
+    del store.faults["fetch"]
+    clock.time += 31
+    remote.fetch(Kind.GRAPH, KEY)
+    deadline = time.monotonic() + 10
+    while remote.fetch(Kind.GRAPH, KEY) is UNAVAILABLE:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    seen: list[float] = []
+    store.faults["fetch"] = lambda: seen.append(current().quiet)
+    remote.fetch(Kind.GRAPH, KEY)
+    assert seen == [remote_module.TRIAL]
+
+
+def test_what_a_job_has_saved_it_may_lose_again(store, clock, remote):
+    outputs = compiled().outputs
+    store.publish(entry_of(document(), outputs), outputs, None)  # 1.5 s of compiling
+    store.faults["fetch"] = _takes(clock, 4.0, Unreachable("no answer"))
+    remote.fetch(Kind.GRAPH, KEY)
+    del store.faults["fetch"]
+    before = remote.budget
+    remote.fetch(Kind.GRAPH, KEY)
+    assert remote.budget == pytest.approx(before + 1.5)
+
+
+def test_a_request_may_stand_still_no_longer_than_the_job_can_afford(store, clock, remote):
+    seen: list[float] = []
+    store.faults["fetch"] = lambda: seen.append(current().quiet)
+    remote.fetch(Kind.GRAPH, KEY)
+    store.faults["acquire"] = _takes(clock, 4.0, Unreachable("no answer"))
+    remote.acquire(Kind.GRAPH, KEY, HOLDER, wait_seconds=0, seen_generation=None, retry_failed=False, may_publish=True)
+    remote.fetch(Kind.GRAPH, KEY)
+    assert seen == [remote_module.BUDGET, remote_module.BUDGET - 4.0]
 
 
 def test_reading_goes_on_where_only_writing_is_denied(store, remote):

@@ -103,6 +103,17 @@ def test_seconds_that_each_fault_costs_a_job(tmp_path):
     assert {case: seconds for case, seconds in lost.items() if seconds > LIMIT + SLACK} == {}
 
 
+def test_a_job_that_must_not_compile_waits_for_what_comes_slowly(tmp_path, monkeypatch):
+    monkeypatch.setattr(patience, "LEAST_FETCH", 0.2)
+    theirs = build(500)
+    entry = entry_of(document(), {"model.neff": theirs})
+    with faulty_url("1 kB/s", rightly({document().key: (entry, theirs)})) as url:
+        transport = HttpTransport(url, "default", {})
+        cache = Cache(Settings(node_dir=tmp_path / "node", on_miss="fail"), open_transport=lambda: transport)
+        assert cache.get_or_compile(document(), pytest.fail).neff == theirs
+        cache.close()
+
+
 def test_a_program_that_compiles_faster_than_it_comes_is_compiled(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(patience, "LEAST_FETCH", 0.2)
     monkeypatch.setattr(patience, "WINDOW", 0.1)

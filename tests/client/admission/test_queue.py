@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,8 +21,11 @@ from tests.client.programs import compiled, document
 from tests.fakes.waiting import wait_until
 from tests.support.faulty_files import LyingLocks
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 HOLDER = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from client.admission.queue import Queue
 from client.node.files import Files
@@ -29,8 +33,14 @@ from client.node.tree import Tree
 
 queue = Queue(Tree(Path(sys.argv[1]), shared=False, files=Files()), slots=1, budget=None)
 with queue.enter(10, limit=20) as admitted:
+    if sys.argv[2] == "fork" and os.fork() == 0:
+        time.sleep(20)
+        os._exit(0)
     print(admitted, flush=True)
-    time.sleep(60)
+    if sys.argv[2] != "fork":
+        time.sleep(60)
+print("left", flush=True)
+os.wait()
 """
 
 
@@ -158,43 +168,45 @@ def test_who_came_first_is_first(tmp_path):
     assert crowd.order == [1, 2, 3, 4, 5]
 
 
-def test_a_killed_compile_frees_its_share_at_once(tmp_path):
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)],
+@contextmanager
+def holder(path: Path, what: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that was admitted; its whole group is gone afterwards."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path), what],
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[3],
+        start_new_session=True,
     )
+    assert process.stdout is not None
     try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "True\n"
+        assert process.stdout.readline() == "True\n"
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+        process.stdout.close()
+
+
+def test_a_killed_compile_frees_its_share_at_once(tmp_path):
+    with holder(tmp_path, "hold") as process:
         queue = queue_in(tmp_path, slots=1)
         with queue.enter(1, limit=0.1) as admitted:
             assert not admitted
-        holder.send_signal(signal.SIGKILL)
-        holder.wait(10)
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
         with queue.enter(1, limit=10) as admitted:
             assert admitted
-    finally:
-        holder.kill()
-        holder.wait(10)
-        holder.stdout.close()
     assert left(tmp_path) == []
 
 
 def test_a_forked_child_keeps_nobody_out(tmp_path):
-    queue = queue_in(tmp_path, slots=1)
-    with queue.enter(1, limit=1):
-        child = os.fork()
-        if child == 0:
-            time.sleep(20)
-            os._exit(0)
-    try:
-        with queue.enter(1, limit=5) as admitted:
+    with holder(tmp_path, "fork") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "left\n"
+        with queue_in(tmp_path, slots=1).enter(1, limit=5) as admitted:
             assert admitted
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
 
 
 def test_a_compile_waits_no_longer_for_a_slot_than_for_another_process(tmp_path):

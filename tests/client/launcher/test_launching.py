@@ -47,6 +47,33 @@ def test_a_second_compile_is_a_hit_of_the_same_bytes(host: Host) -> None:
     assert host.leftovers() == []
 
 
+def test_every_form_of_one_compile_is_one_entry_and_every_other_compile_another(host: Host) -> None:
+    (host.work / "copy.mlir").write_text(module_text() + "  ")
+    (host.work / "located.mlir").write_text(module_text().replace("\n  }", ' loc("/home/me/a.py":1:1)\n  }'))
+    same = [
+        "compile in.mlir --framework XLA --target trn2 --lnc 2 -O2 --output out.neff",
+        "compile --framework XLA --target trn2 --lnc 2 -O2 -o=out.neff located.mlir",
+        "--framework XLA --target trn2 compile in.mlir --lnc 2 -O2 --output=out.neff --logfile log.txt",
+        "--output other.neff compile in.mlir --framework XLA --target trn2 --verbose 35 --lnc 2 -O2 -o out.neff",
+        "compile in.mlir --cache_dir=/x --framework XLA --target trn2 --lnc 2 -O2 --workdir w -o out.neff",
+    ]
+    others = [
+        "compile in.mlir --framework XLA --target trn2 --lnc 2 -O1 -o out.neff",
+        "compile in.mlir --framework XLA --target trn2 --lnc 1 -O2 -o out.neff",
+        "compile in.mlir --framework XLA --target trn1 --lnc 2 -O2 -o out.neff",
+        "compile in.mlir --framework XLA --target trn2 --lnc 2 -O2 --target trn1 -o out.neff",
+        "compile in.mlir --framework XLA --target trn2 --lnc 2 -O2 --internal-max-instruction-limit 5 -o out.neff",
+        "compile copy.mlir --framework XLA --target trn2 --lnc 2 -O2 -o out.neff",
+    ]
+    for count, lines in ((1, same), *((number, [line]) for number, line in enumerate(others, 2))):
+        for line in lines:
+            (host.work / "out.neff").unlink(missing_ok=True)
+            assert host.run(*line.split()).returncode == 0, line
+            assert (host.work / "out.neff").exists()
+            assert host.compiles == count, line
+    assert host.passed == []
+
+
 def test_an_entry_holds_the_log_the_module_and_the_kernels(host: Host) -> None:
     kernel = host.folder / "tmp" / "abc" / "k.klir"
     kernel.parent.mkdir(parents=True)
@@ -380,6 +407,22 @@ def test_our_own_words_never_fill_a_small_pipe(host: Host) -> None:
         _, errors = drain(process)
     assert process.returncode == 0
     assert 0 < len(errors) <= 2048
+
+
+def test_a_caller_that_closed_its_streams_gets_a_whole_program(host: Host) -> None:
+    line = f"exec {host.first / 'neuronx-cc'} {' '.join(LINE)} >&- 2>&- <&-"
+    for _ in range(2):
+        subprocess.run(["/bin/sh", "-c", line], env=host.environment(), cwd=host.work, check=True, timeout=60)
+        assert b"Compiler status" not in (host.work / "out.neff").read_bytes()
+    assert host.compiles == 1
+
+
+def test_a_compiler_that_takes_too_long_is_stopped_and_that_is_said(host: Host) -> None:
+    host.real.set_mode("slow")
+    result = host.compile(environment=host.environment(NEURON_CACHE_COMPILE_LIMIT="1"))
+    assert result.returncode == 70
+    assert b"NEURON_CACHE_COMPILE_LIMIT" in result.stderr
+    assert not is_running(host.real.calls[-1]["pid"])
 
 
 # signals
