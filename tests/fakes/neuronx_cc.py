@@ -78,17 +78,15 @@ def parse(words):
 
 
 def read_module(source):
-    """Return the module's text; of bytecode and HLO protobuf, which it cannot read, a module of the same bytes."""
+    """Return the module's text; bytecode and HLO protobuf, which it cannot read, stand for a module with one input."""
     content = source.read_bytes()
     for config in re.findall(rb"e[wy][A-Za-z0-9+/]{38,}={0,2}", content):
         kernel = Path(json.loads(base64.b64decode(config))["klir_binary"]["binary"])
         if not kernel.exists() and not Path(kernel.parent.name, kernel.name).exists():
             fail(f"[NCC_EVRF059] kernel file {kernel}: No such file or directory")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        text = ""
-    return text if "@main" in text else "func.func @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {"
+    if any(byte < ord("\t") for byte in content[:64]) or content.startswith(b"ML\xefR"):
+        return "func.func @main(%arg0: tensor<4xf32>) -> tensor<4xf32> {"
+    return content.decode()
 
 
 def tensors(text):

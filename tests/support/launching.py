@@ -55,11 +55,16 @@ class Host:
         return job_environment(self.folder / "node", url, config, **{"PATH": path, **more})
 
     def start(
-        self, words: Sequence[str], environment: dict[str, str] | None = None, **more: Any
+        self,
+        words: Sequence[str],
+        environment: dict[str, str] | None = None,
+        *,
+        before: Sequence[str] = (),
+        **more: Any,
     ) -> subprocess.Popen[bytes]:
         settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": self.work, **more}
         program = str(self.first / "neuronx-cc")
-        return subprocess.Popen([program, *words], env=environment or self.environment(), **settings)
+        return subprocess.Popen([*before, program, *words], env=environment or self.environment(), **settings)
 
     def run(
         self, *words: str, environment: dict[str, str] | None = None, **more: Any

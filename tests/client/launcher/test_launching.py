@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client.launcher.script import install
+from tests.client.launcher.test_module import HLO
 from tests.fakes.waiting import is_running, wait_until
 from tests.support.launching import WORDS, Host, kernel_call, module_text
 
@@ -72,6 +73,14 @@ def test_every_form_of_one_compile_is_one_entry_and_every_other_compile_another(
             assert (host.work / "out.neff").exists()
             assert host.compiles == count, line
     assert host.passed == []
+
+
+def test_protobuf_and_bytecode_are_shared_too(host: Host) -> None:
+    for count, content in enumerate((HLO, b"ML\xefR\x0dLLVM22\0rest"), 1):
+        (host.work / "module.pb").write_bytes(content)
+        for _ in range(2):
+            assert host.compile("module.pb").returncode == 0
+            assert host.compiles == count
 
 
 def test_an_entry_holds_the_log_the_module_and_the_kernels(host: Host) -> None:

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NEFF = b"n" * 5000
-DOCUMENT = KeyDocument(
-    Kind.CC, Ir("mlir", "mlir-text", "1", "a" * 64), CompilerIdentity("neuronx-cc", "1.0.0+a"), "trn2", 2
-)
+COMPILER = CompilerIdentity("neuronx-cc", "1.0.0+a")
+DOCUMENT = KeyDocument(Kind.CC, Ir("mlir", "mlir-text", "1", "a" * 64), COMPILER, "trn2", 2)
 KEY = DOCUMENT.key
 
 
