@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# A run that was started in the background ignores these, and so would every process that a test interrupts.
+for _signal in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        signal.signal(_signal, signal.default_int_handler if _signal is signal.SIGINT else signal.SIG_DFL)
 
 _OURS = ("NEURON_", "NEFF_CACHE_", "XLA_", "NKI_", "AWS_")
 
