@@ -10,8 +10,10 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +23,9 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from client.wire import Entry
+from tests.fakes.waiting import wait_until
 from tests.support.balancer import balanced
+from tests.support.http_calls import Caller
 from tests.support.jobs import job_environment
 from tests.support.postgres import postgres
 from tests.support.s3 import seaweedfs, use_credentials
@@ -79,7 +83,10 @@ class Cluster:
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     use_credentials(monkeypatch)
     bucket = seaweedfs().new_url()
-    environment = {"NEFF_CACHE_LEASE_TTL_SECONDS": str(LEASE_SECONDS)}
+    environment = {
+        "NEFF_CACHE_LEASE_TTL_SECONDS": str(LEASE_SECONDS),
+        "NEFF_CACHE_COLLECT_GRACE_SECONDS": "0",  # entries of a test are young
+    }
     with ExitStack() as stack:
         database = stack.enter_context(postgres().new_database())
         arguments = ("--store", bucket, "--database", database)
@@ -200,3 +207,45 @@ def test_a_server_that_dies_amid_uploads_costs_no_entry_and_no_long_wait(
     # somebody compiles and uploads amid all the others
     assert slowest < LEASE_SECONDS + COMPILE_SECONDS
     assert all(set(one["digests"]) == set(entries) for one in found)
+
+
+def test_a_collection_on_a_bucket_takes_entries_whole_and_readers_see_misses(cluster: Cluster, tmp_path: Path) -> None:
+    keys, kept = 6, 2
+    environment = job_environment(tmp_path / "unused", cluster.servers[0].url, cluster.servers[0].config)
+    with clients(1, keys, environment, tmp_path, size=30_000, seconds=0) as started:
+        results(started, tmp_path)
+    entries = check_published_once(cluster, keys)
+    callers = [Caller(server.url, server.token) for server in cluster.servers]
+    seen: set[int] = set()
+    done = threading.Event()
+
+    def read(caller: Caller) -> None:
+        while not done.is_set():
+            for entry in entries.values():
+                # not by the artifact's address: a program that is in use would be spared
+                output = f"/v1/default/{entry.kind}/entries/{entry.key}/blobs/{entry.outputs[0].sha256}"
+                seen.add(caller.call("GET", output).status)
+
+    readers = [threading.Thread(target=read, args=(Caller(server.url, server.token),)) for server in cluster.servers]
+    try:
+        for reader in readers:
+            reader.start()
+        limit = {"max_entries": kept}
+        assert callers[0].call("PUT", "/admin/v1/projects/default/quota", limit).status == 204
+        with ThreadPoolExecutor(SERVERS) as pool:
+            asked = list(pool.map(lambda caller: caller.call("POST", "/admin/v1/collect", {}), callers))
+        wait_until(lambda: 404 in seen, "a reader sees a miss")
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join(30)
+    assert {answer.status for answer in asked} <= {200, 409}
+    assert seen == {200, 404}
+    left = check_published_once(cluster, int(cluster.rows("SELECT count(*) FROM entries")[0][0]))
+    assert 0 < len(left) <= kept
+    # nothing of the others is left in the bucket, and what is left is served by every server
+    assert {name.split("/")[3] for name in cluster.files.names() if name.startswith("default/")} == set(left)
+    for caller in callers:
+        for entry in entries.values():
+            status = caller.call("GET", f"/v1/default/{entry.kind}/artifacts/{entry.key}").status
+            assert status == (200 if entry.key in left else 404)
