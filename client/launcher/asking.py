@@ -13,8 +13,8 @@ from client import processes
 from client.errors import ConfigurationError
 from client.failures import read_tail
 from client.key import normalise_compiler_version
-from client.launcher.identity import FOLDER, VERSION_SECONDS
 from client.launcher.passing import compiler_environment
+from client.launcher.remembered import FOLDER
 from client.node.files import Files
 from client.node.permissions import UntrustedError
 from client.node.tree import Tree
@@ -22,8 +22,10 @@ from client.node.tree import Tree
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from client.launcher.identity import Memory
+    from client.launcher.remembered import Memory
 
+VERSION_SECONDS = 120
+"""Seconds that a compiler may take to say its version."""
 _POLL_SECONDS = 0.05
 
 
