@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = ("3.12", "3.13")
-TESTS = ("tests/client", "tests/cache_server", "tests/contract", "tests/property", "tests/golden")
+TESTS = ("tests/client", "tests/cache_server", "tests/golden")
 PACKAGES = ("pytest", "pytest-timeout", "pytest-randomly", "pytest-xdist", "pyyaml", "hypothesis", "httpx")
 
 
