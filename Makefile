@@ -19,10 +19,10 @@ $(VENV)/.done: pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/python examples/demo.py
 
-# by file, because the tests of one file share a server; then what needs no torch, on the other Pythons found here
+# two at a time, as the cores; then client and server on the other Pythons found here
 test: setup
 	$(BIN)/neff-cache backend build
-	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not soak" -n 2 --dist worksteal
 	$(BIN)/python tests/pythons.py
 
 soak: setup
