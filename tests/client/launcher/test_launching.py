@@ -245,12 +245,11 @@ def test_the_cache_can_be_switched_off(host: Host) -> None:
 def test_a_signal_reaches_a_compiler_that_was_passed_to(host: Host) -> None:
     host.real.set_mode("slow")
     with host.start([*LINE, "--no_cache"]) as process:
-        wait_until(lambda: host.compiles, "the compiler runs")
+        wait_until((host.real.directory / "grandchild.pid").exists, "the compiler runs, and its child is known")
         assert host.real.calls[-1]["pid"] == process.pid
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=40)
     assert process.returncode == -signal.SIGTERM
-    wait_until((host.real.directory / "grandchild.pid").exists, "its child is known")
     os.kill(host.real.grandchild, signal.SIGKILL)
 
 
