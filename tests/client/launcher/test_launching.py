@@ -245,7 +245,8 @@ def test_the_cache_can_be_switched_off(host: Host) -> None:
 def test_a_signal_reaches_a_compiler_that_was_passed_to(host: Host) -> None:
     host.real.set_mode("slow")
     with host.start([*LINE, "--no_cache"]) as process:
-        wait_until((host.real.directory / "grandchild.pid").exists, "the compiler runs, and its child is known")
+        known = host.real.directory / "grandchild.pid"
+        wait_until(lambda: known.exists() and known.read_text(), "the compiler runs, and its child is known")
         assert host.real.calls[-1]["pid"] == process.pid
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=40)
