@@ -148,7 +148,9 @@ def main() -> None:
     rclone = shutil.which("rclone")
     with tempfile.TemporaryDirectory(prefix="neff-cache-bench-") as name, ExitStack() as stack:
         folder = Path(name)
-        environ = {**os.environ, "XDG_CONFIG_HOME": str(folder / "config"), "NEFF_CACHE_ACCESS_LOG": "false"}
+        # compiled modules are what an installed client has: without them its start alone takes 0.3 s more
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environ = {**kept, "XDG_CONFIG_HOME": str(folder / "config"), "NEFF_CACHE_ACCESS_LOG": "false"}
         port = free_port()
         serve = [sys.executable, "-m", "client.cli", "serve", "--port", str(port), "--data-dir", str(folder / "data")]
         url = stack.enter_context(started(serve, port, environ))
