@@ -1,0 +1,39 @@
+"""Which entries the caller of a transport would use: asked when an entry is known, before its program is fetched.
+
+Said around a request, as patience is (:mod:`client.transports.patience`): a program that nobody vouches for may be
+large, and would only be thrown away.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, TypeAlias
+
+from client.transports.base import Unwanted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from client.wire import Entry
+
+    Wants: TypeAlias = Callable[[Entry], bool]
+
+_wants: ContextVar[Wants | None] = ContextVar("neff_cache_wants", default=None)
+
+
+def check(entry: Entry) -> None:
+    """Raise `Unwanted` if the caller would not use the entry; without a word it wants every one."""
+    wants = _wants.get()
+    if wants is not None and not wants(entry):
+        raise Unwanted(entry)
+
+
+@contextmanager
+def wanting(wants: Wants) -> Iterator[None]:
+    """Let the requests in the ``with`` block fetch only what ``wants`` accepts."""
+    before = _wants.set(wants)
+    try:
+        yield
+    finally:
+        _wants.reset(before)
