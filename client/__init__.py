@@ -11,20 +11,40 @@ TYPE_CHECKING = False  # importing typing would be a fifth of what a hit of the 
 if TYPE_CHECKING:
     from client.artifact import Artifact, Compiled
     from client.cache import Cache
+    from client.errors import CacheMissError, CompileError, ConfigurationError, NeffCacheError, TransportError
     from client.key import CompilerIdentity, Ir, KeyDocument
     from client.names import Kind
 
 _HOMES = {
     "Artifact": "client.artifact",
     "Cache": "client.cache",
+    "CacheMissError": "client.errors",
+    "CompileError": "client.errors",
     "Compiled": "client.artifact",
     "CompilerIdentity": "client.key",
+    "ConfigurationError": "client.errors",
     "Ir": "client.key",
     "KeyDocument": "client.key",
     "Kind": "client.names",
+    "NeffCacheError": "client.errors",
+    "TransportError": "client.errors",
 }
 
-__all__ = ["Artifact", "Cache", "Compiled", "CompilerIdentity", "Ir", "KeyDocument", "Kind", "__version__"]
+__all__ = [
+    "Artifact",
+    "Cache",
+    "CacheMissError",
+    "CompileError",
+    "Compiled",
+    "CompilerIdentity",
+    "ConfigurationError",
+    "Ir",
+    "KeyDocument",
+    "Kind",
+    "NeffCacheError",
+    "TransportError",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -6,7 +6,8 @@ for byte (with one release of zstd), so that two sites can compare a single dige
 
 Nothing is ever extracted by path. A reader takes exactly the members that the manifest names, in its order, checks each
 against the digest there, and stops at the first byte too many; what the manifest itself may announce is bounded by the
-caller. A bundle's digests show damage, not its origin: whoever can write bundles can put code into jobs.
+caller. A bundle's digests show damage, not its origin: who vouches for its entries is said by their signatures, and
+without a list of trusted keys whoever can write bundles can put code into jobs.
 """
 
 from __future__ import annotations
@@ -176,11 +177,17 @@ def _entries(
         progress.done(1, sum(map(len, outputs.values())))
 
 
-def verify(path: Path, *, max_bytes: int = MAX_BYTES, progress: Progress) -> Manifest:
-    """Read a bundle to its end and return its manifest; raises as `read`."""
+def verify(
+    path: Path,
+    *,
+    max_bytes: int = MAX_BYTES,
+    progress: Progress,
+    each: Callable[[Entry], object] = lambda _: None,
+) -> Manifest:
+    """Read a bundle to its end and return its manifest; raises as `read`. ``each`` is called with every entry."""
     found: list[Manifest] = []
-    for _ in read(path, max_bytes=max_bytes, progress=progress, announced=found.append):
-        pass
+    for entry, _ in read(path, max_bytes=max_bytes, progress=progress, announced=found.append):
+        each(entry)
     return found[0]
 
 

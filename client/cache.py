@@ -16,8 +16,11 @@ import socket
 import threading
 import time
 import weakref
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from client import look_alikes
 from client.cluster import Cluster
 from client.errors import CacheMissError, CompileError, NeffCacheError, WireError
 from client.lookup import Lookup
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from client.key import KeyDocument
     from client.names import Kind
     from client.node.files import Files
+    from client.renewer import Renewer
     from client.statistics import Statistics
     from client.transports.base import Transport
 
@@ -58,6 +62,7 @@ class Cache:
         settings: Settings,
         *,
         open_transport: Callable[[], Transport] | None = None,
+        open_renewer: Callable[[], Renewer] | None = None,
         files: Files | None = None,
         memory_bytes: int = MAX_BYTES,
         upload_grace: float = UPLOAD_GRACE,
@@ -67,6 +72,7 @@ class Cache:
     ) -> None:
         self.settings = settings
         self._open_transport = open_transport
+        self._open_renewer = open_renewer
         self._files = files
         self._memory_bytes = memory_bytes
         self._upload_grace = upload_grace
@@ -83,23 +89,39 @@ class Cache:
         atexit.register(self.close)
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Cache:
+    def from_environment(cls, environ: Mapping[str, str] | None = None, *, busy: bool = True) -> Cache:
         """Return a cache by the ``NEURON_CACHE_*`` settings of ``environ`` (default: the process's own).
+
+        In a process that is ``busy`` with other things than to wait for its compiler, long leases of a server are
+        renewed by a small process of their own (`client.renewer`).
 
         Raises `ConfigurationError` for a setting that means nothing, but only where ``NEURON_CACHE_ON_ERROR=fail``.
         """
         environ = os.environ if environ is None else environ
         settings = Settings.from_environment(environ)
         url = settings.url
-        if url is None or settings.mode == "off":
+        if settings.mode == "off":
             return cls(settings)
 
-        def opened() -> Transport:
+        def opened(url: str) -> Transport:
             from client.transports import open_transport  # noqa: PLC0415 - a job without a shared cache needs none
 
             return open_transport(url, settings.project, environ)
 
-        return cls(settings, open_transport=opened)
+        def renewing(url: str) -> Renewer:
+            from client.renewer import Renewer  # noqa: PLC0415 - as above
+
+            return Renewer(url, settings.project, environ)
+
+        is_server = url is not None and url.lower().startswith(("http://", "https://"))
+        cache = cls(
+            settings,
+            open_transport=None if url is None else partial(opened, url),
+            open_renewer=partial(renewing, url) if url is not None and is_server and busy else None,
+        )
+        for name, sentence in look_alikes.answers(environ, url):
+            cache._mine().notices.warn(f"setting {name}", sentence)
+        return cache
 
     def get_or_compile(
         self,
@@ -123,6 +145,26 @@ class Cache:
         lookup = Lookup(self._mine(), document.kind, document.key)
         return lookup.find_or_compile(document, compile, retry_failed=retry_failed, module_bytes=module_bytes)
 
+    def compile_aside(
+        self,
+        document: KeyDocument,
+        compile: Callable[[], Compiled],  # noqa: A002 - as above
+        *,
+        module_bytes: int = 0,
+    ) -> Compiled:
+        """Run ``compile`` in its turn among the compilers of this node; nothing is looked up, kept or counted."""
+        node = self._mine().node
+        if node is None:
+            return compile()
+        with node.admission(document.kind, document.compiler, module_bytes, alone=False) as learn:
+            compiled = compile()
+            learn(compiled.peak_memory_bytes)
+        return compiled
+
+    def count_shadow(self, name: str) -> None:
+        """Have the statistics say how a hit compared that was compiled once more; ``name`` is the outcome."""
+        self._mine().tally.add_shadow(name)
+
     def lookup(self, kind: Kind, key: str) -> Artifact | None:
         """Return a program from memory, disk or the shared cache, or None; compiles nothing and waits for nobody."""
         return Lookup(self._mine(), kind, key).find()
@@ -133,9 +175,9 @@ class Cache:
         return self._mine().tally.snapshot()
 
     def close(self) -> None:
-        """Wait for uploads, add to ``NEURON_CACHE_SUMMARY`` and drop connections. Idempotent; takes 10 s at most.
+        """Wait for uploads, add to ``NEURON_CACHE_SUMMARY``, report to a server and drop connections.
 
-        What is looked up later is not added, and uploaded at once.
+        Idempotent; takes 12 s at most. What is looked up later is not added, and uploaded at once.
         """
         with self._lock:
             parts, closed, self._closed = self._parts, self._closed, True
@@ -155,6 +197,8 @@ class Cache:
             except (OSError, WireError) as error:
                 parts.notices.warn("summary", f"cannot write NEURON_CACHE_SUMMARY: {error}")
         if parts.cluster is not None:
+            if statistics.lookups:
+                parts.cluster.report(statistics)
             parts.cluster.close()
 
     def _mine(self) -> Parts:
@@ -168,6 +212,8 @@ class Cache:
     def _forget(self) -> None:
         """In a forked child: leave connections, counts and locks to the parent, and begin anew at the next use."""
         self._lock = threading.Lock()
+        if self._parts is not None and self._parts.cluster is not None:
+            self._parts.cluster.forget()
         self._parts = None
         self._forked = True
 
@@ -177,6 +223,19 @@ class Cache:
 
         def met(kind: Kind) -> None:
             tally.add(kind, "errors")
+
+        signing = None
+        if settings.asks_about_signatures and settings.mode != "off":
+            from client.signing.job import open_signing  # noqa: PLC0415 - most jobs need none of it
+
+            signing = open_signing(settings, notices, met=met)
+            if not signing.may_publish and settings.mode == "rw":
+                settings = replace(settings, mode="ro")
+        elif self._open_transport is not None:
+            from client.signing.notice import tell_unauthenticated  # noqa: PLC0415 - as above
+
+            tell_unauthenticated(settings, notices)
+        check = None if signing is None else signing.check
 
         node = None
         if settings.node_dir is not None and settings.mode != "off":
@@ -189,6 +248,7 @@ class Cache:
                 clock=self._clock,
                 sleep=self._sleep,
                 now=self._now,
+                check=check,
             )
         cluster = None
         transport = self._opened(notices)
@@ -199,9 +259,10 @@ class Cache:
                 met=met,
                 strict=settings.on_error == "fail",
                 outage=None if node is None else node.outage(transport.address),
+                renewer=None if self._open_renewer is None else self._open_renewer(),
                 clock=self._clock,
             )
-            cluster = Cluster(remote, settings, holder, notices, clock=self._clock, sleep=self._sleep)
+            cluster = Cluster(remote, settings, holder, notices, check=check, clock=self._clock, sleep=self._sleep)
         return Parts(
             settings=settings,
             notices=notices,
@@ -211,6 +272,7 @@ class Cache:
             node=node,
             cluster=cluster,
             holder=holder,
+            signer=None if signing is None else signing.signer,
             upload_grace=self._upload_grace,
             clock=self._clock,
             now=self._now,

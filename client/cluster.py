@@ -13,17 +13,22 @@ from typing import TYPE_CHECKING, TypeAlias
 from client.errors import Failure
 from client.lease import Compile, Conversation, Decision, Found, HeldLease
 from client.remote import UNAVAILABLE, Remote, Unavailable
-from client.transports.base import Damaged, Fetched, TooSlow
+from client.transports.base import Damaged, Fetched, TooSlow, Unwanted
+from client.transports.wanted import wanting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from client.names import Kind
     from client.settings import Settings
+    from client.signing.check import SignatureCheck
+    from client.statistics import Statistics
     from client.transports.base import Published, Withdrawn
     from client.warnings import Notices
     from client.wire import Entry, Holder
 
+MAX_REPORTED = 8192
+"""Keys that a report names at most: the server keeps what is in use, and its bodies are bounded."""
 READY_ANSWERS = 2
 """How often we believe that an entry is ready which then cannot be fetched."""
 
@@ -46,9 +51,11 @@ class Cluster:
         holder: Holder,
         notices: Notices,
         *,
+        check: SignatureCheck | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._check = check
         self._remote = remote
         self._settings = settings
         self._holder = holder
@@ -71,7 +78,11 @@ class Cluster:
         ``can_compile`` gives up a fetch that takes longer than the compile did.
         """
         try:
-            fetched = self._remote.fetch(kind, key, can_compile=can_compile)
+            with wanting(self._wants):
+                fetched = self._remote.fetch(kind, key, can_compile=can_compile)
+        except Unwanted as error:
+            self._admits(error.entry)  # says why not
+            return Sound()
         except TooSlow as error:
             self._notices.warn("slow remote", f"{error}; compiling it here")
             return Sound()
@@ -87,7 +98,16 @@ class Cluster:
                 # good bytes of another program: running them would be worse than any damage
                 self._remote.distrust(kind, f"asked for {kind}/{key}, got {found.project}/{found.kind}/{found.key}")
                 return Sound()
+            if not self._admits(found):
+                # it holds its key, so that what we compile cannot be published
+                return Sound()
         return fetched
+
+    def _wants(self, entry: Entry) -> bool:
+        return self._check is None or self._check.wants(entry)
+
+    def _admits(self, entry: Entry) -> bool:
+        return self._check is None or self._check.admits(entry, self.address)
 
     def decide(self, kind: Kind, key: str, *, retry_failed: bool = False) -> Decision:
         """Fetch the program, or wait for it, or get the right to compile it.
@@ -152,6 +172,17 @@ class Cluster:
         """Release a lease, with the failure that the others should learn of."""
         lease.heartbeat.stop()
         self._remote.release(kind, key, lease.granted, failure)
+
+    def report(self, statistics: Statistics) -> None:
+        """Tell the shared cache, if it is a server, what this process had from which tier."""
+        summary = statistics.to_json()
+        del summary["keys"][MAX_REPORTED:]
+        self._remote.report(summary)
+
+    def forget(self) -> None:
+        """In a forked child: what runs beside the parent is the parent's."""
+        if self._remote.renewer is not None:
+            self._remote.renewer.forget()
 
     def close(self) -> None:
         """Drop connections."""

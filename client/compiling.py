@@ -119,7 +119,7 @@ class Compilation:
             Output(check_output(name), hashlib.sha256(content).hexdigest(), len(content))
             for name, content in compiled.outputs.items()
         )
-        return Entry(
+        entry = Entry(
             project=parts.settings.project,
             kind=self._kind,
             key=self._key,
@@ -130,6 +130,7 @@ class Compilation:
             key_document=self._document.to_json(),
             peak_memory_bytes=compiled.peak_memory_bytes,
         )
+        return entry if parts.signer is None else parts.signer.sign(entry, compiled.outputs)
 
     def _share(self, entry: Entry, compiled: Compiled) -> Artifact:
         """Publish to the cluster, then to this node; return what stands there."""

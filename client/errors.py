@@ -4,18 +4,28 @@
 
     NeffCacheError
     ├── ConfigurationError      a setting cannot mean anything; says which, what is expected, what to try
+    │   └── NodeFullError       a pull, and the node tier has no room for it
     ├── FormatError             bytes or JSON that are not what they claim to be
+    │   ├── BundleError         an archive that is no sound bundle
     │   ├── NeffError           a file that is no valid NEFF container
     │   └── WireError           JSON from another party that breaks the contract of :mod:`client.wire`
+    ├── UnreadableError         a file of another cache that cannot be read whole (tools only)
+    ├── S3Error                 a request to a bucket failed; transports turn it into one of those below
+    ├── SignatureError          an entry is not vouched for by anybody who is trusted here
     ├── CacheMissError          ``NEURON_CACHE_ON_MISS=fail`` and the entry is nowhere
     ├── CompileError            the compiler failed: its class, its text, its log
     └── TransportError          a request to the shared cache did not give its answer
         ├── Unreachable         no connection, no answer in time, a broken answer (feeds the breaker)
         ├── Denied              401 or 403: requests of that direction stop at once
         ├── Refused             the server answered and said no (409, 413, 422, 429, 507 …)
-        └── LeaseLost           the lease is no longer ours
+        ├── LeaseLost           the lease is no longer ours
+        ├── Damaged             an output whose bytes are not those that its entry names
+        ├── Unwanted            an entry that the caller would not use, so that its bytes were not fetched
+        └── TooSlow             a fetch that takes longer than the compile did
 
-A job never sees a ``TransportError`` unless ``NEURON_CACHE_ON_ERROR=fail`` asks for it.
+A job never sees a ``TransportError`` unless ``NEURON_CACHE_ON_ERROR=fail`` asks for it. Defined in other
+modules: `NodeFullError` in `client.pulling`, `BundleError` in `client.bundles`, `Damaged`, `TooSlow`
+and `Unwanted` in `client.transports.base`, `S3Error` in `client.s3.errors`, `UnreadableError` in `client.foreign.tree`.
 """
 
 from __future__ import annotations
@@ -47,6 +57,19 @@ class NeffError(FormatError):
 
 class WireError(FormatError):
     """JSON from another party that breaks the wire contract."""
+
+
+class SignatureError(NeffCacheError):
+    """An entry is not vouched for by anybody who is trusted here.
+
+    ``cause`` is one word: ``unsigned``, ``malformed``, ``unknown_key``, ``revoked``, ``wrong``, ``outside`` (the time
+    of its key), ``not_allowed`` (its key, for this project or kind), ``wrong_key`` (its document is not its key's),
+    ``not_checked`` (there is no way to, here).
+    """
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class CacheMissError(NeffCacheError):

@@ -60,7 +60,10 @@ class CompilerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class KeyDocument:
-    """All that an artifact depends on. Immutable; `key` is computed from `to_json` alone."""
+    """All that an artifact depends on. Immutable; `key` is computed from `to_json` alone.
+
+    It keeps a copy of ``extra``: callers change their settings while they compile.
+    """
 
     kind: Kind
     ir: Ir
@@ -70,6 +73,10 @@ class KeyDocument:
     flags: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Keep what was given, whatever becomes of it."""
+        object.__setattr__(self, "extra", _copied(dict(self.extra)))
 
     def to_json(self) -> Json:
         """Return the document as plain JSON values."""
@@ -94,6 +101,14 @@ class KeyDocument:
     def key(self) -> str:
         """The key: 64 hexadecimal digits."""
         return key_of(self.to_json())
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copied(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value
 
 
 def canonical_json(value: Any) -> bytes:

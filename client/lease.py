@@ -142,7 +142,15 @@ class Conversation:
 
     def _hold(self, granted: Granted) -> HeldLease:
         limit = self._settings.compile_limit
-        heartbeat = Heartbeat(self._remote.transport, self._kind, self._key, granted, limit=limit, clock=self._clock)
+        heartbeat = Heartbeat(
+            self._remote.transport,
+            self._kind,
+            self._key,
+            granted,
+            limit=limit,
+            renewer=self._remote.renewer,
+            clock=self._clock,
+        )
         return HeldLease(granted, heartbeat)
 
     def _wait(self, answer: Wait, asked_at: float) -> None:

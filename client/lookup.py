@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,6 +15,7 @@ from client.lease import Compile, Found
 from client.record import append_record, record_line
 from client.statistics import HITS
 from client.transports.base import Fetched
+from client.warnings import LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +38,7 @@ class Lookup:
         self._key = key
         self._waited = False
         self._module_bytes = 0
+        self._begin = parts.clock()
         parts.tally.add(kind, "lookups")
 
     def find(self) -> Artifact | None:
@@ -166,6 +169,7 @@ class Lookup:
             parts.tally.add(kind, "misses")
         else:
             parts.tally.add(kind, HITS[artifact.source])
+        self._log(artifact)
         if artifact is None or not parts.tally.first_use(kind, self._key):
             return
         if artifact.source in _SAVING:
@@ -176,6 +180,15 @@ class Lookup:
                 append_record(path, record_line(artifact.entry, parts.settings.label))
             except OSError as error:
                 parts.notices.warn("record", f"cannot write NEURON_CACHE_RECORD={path}: {error}")
+
+    def _log(self, artifact: Artifact | None) -> None:
+        """Say how the lookup ended, so that the logs of two runs can be compared key by key."""
+        if not LOGGER.isEnabledFor(logging.INFO):
+            return
+        ended, size = ("nowhere", 0) if artifact is None else (artifact.source, len(artifact.neff))
+        level = logging.DEBUG if ended == "memory" else logging.INFO
+        seconds = self._parts.clock() - self._begin
+        LOGGER.log(level, "neff-cache: %s/%s %s, %d bytes, %.3f s", self._kind, self._key, ended, size, seconds)
 
     def _tell(self, owner: Holder | None, seconds: float) -> None:
         who = "another process of this node" if owner is None else str(owner)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from client.memory import MemoryTier
     from client.node.guard import GuardedTier
     from client.settings import Settings
+    from client.signing.signer import Signer
     from client.single_flight import SingleFlight
     from client.statistics import Tally
     from client.warnings import Notices
@@ -28,8 +29,8 @@ class Parts:
     """The parts of one cache object in one process; a forked child builds its own.
 
     ``node`` is None without a node tier, ``cluster`` without a shared cache. ``revocations`` is taken once and never
-    given back, by whoever reads the list of what was withdrawn. ``upload_grace`` is for how many seconds an upload is
-    waited for before it is left to the background.
+    given back, by whoever reads the list of what was withdrawn. ``signer`` is None if nothing is to be signed.
+    ``upload_grace`` is for how many seconds an upload is waited for before it is left to the background.
     """
 
     settings: Settings
@@ -40,6 +41,7 @@ class Parts:
     node: GuardedTier | None
     cluster: Cluster | None
     holder: Holder
+    signer: Signer | None = None
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
     uploads: Uploads = field(default_factory=Uploads)

@@ -7,12 +7,14 @@ an error that names the line, never a shorter plan: plans decide whether somethi
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from client.errors import ConfigurationError, FormatError, WireError
 from client.names import Kind, check_digest, check_kind, check_project
+from client.record import RECORD_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -86,6 +88,31 @@ def read_plan(path: Path, project: str) -> list[Wanted]:
     except OSError as error:
         raise ConfigurationError(f"the plan {path} cannot be read: {error.strerror}") from error
     return parse_plan(_bounded(raw, str(path)), project, where=str(path))
+
+
+def write_plan(path: Path, plan: Iterable[Wanted]) -> None:
+    """Write a plan, whole or not at all, in the form of ``NEURON_CACHE_RECORD``; raises `ConfigurationError`."""
+    lines = [
+        json.dumps(
+            {
+                "schema": RECORD_SCHEMA,
+                "project": each.project,
+                "kind": each.kind.value,
+                "key": each.key,
+                "label": each.label,
+                "compile_seconds": each.compile_seconds,
+            },
+            separators=(",", ":"),
+        )
+        for each in plan
+    ]
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text("".join(f"{line}\n" for line in lines))
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ConfigurationError(f"the plan {path} cannot be written: {error.strerror}") from error
 
 
 def find_plan(text: str, path: Path, project: str, stored: Callable[[str], bytes | None] | None) -> list[Wanted]:

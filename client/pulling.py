@@ -47,13 +47,17 @@ class NodeFullError(ConfigurationError):
 
 @dataclass
 class Pulled:
-    """What a pull did. ``gone`` were found and could not be read whole: the shared cache has set them aside."""
+    """What a pull did. ``gone`` were found and could not be read whole: the shared cache has set them aside.
+
+    Nobody who is trusted vouches for those that were ``refused``.
+    """
 
     present: int = 0
     pulled: int = 0
     bytes: int = 0
     missing: list[Wanted] = field(default_factory=list)
     gone: list[Wanted] = field(default_factory=list)
+    refused: list[Wanted] = field(default_factory=list)
 
     def add(self, other: Pulled) -> None:
         """Add what another pull did."""
@@ -62,11 +66,12 @@ class Pulled:
         self.bytes += other.bytes
         self.missing += other.missing
         self.gone += other.gone
+        self.refused += other.refused
 
     @property
     def complete(self) -> bool:
         """Whether the node tier holds the whole plan now."""
-        return not self.missing and not self.gone
+        return not self.missing and not self.gone and not self.refused
 
 
 class Progress:
@@ -128,10 +133,17 @@ class Puller:
         check_room(self._tier, size, self._max_bytes)
         self._progress.total(len(programs), size)
         done: set[tuple[Kind, str]] = set()
-        self._run(lambda group: self._take(group, done, result), _groups(programs))
         by_name = {each.name: each for each in absent}
+        refused = [entry for entry in programs if not self._admits(entry)]
+        result.refused = [by_name[entry.kind, entry.key] for entry in refused]
+        programs = [entry for entry in programs if entry not in refused]
+        self._run(lambda group: self._take(group, done, result), _groups(programs))
         result.gone = [by_name[entry.kind, entry.key] for entry in programs if (entry.kind, entry.key) not in done]
         return result
+
+    def _admits(self, entry: Entry) -> bool:
+        check = self._tier.check
+        return check is None or check.admits(entry, self._source.address)
 
     def _absent(self, wanted: list[Wanted]) -> list[Wanted]:
         return [each for each in wanted if not is_here(self._tier, each)]
@@ -154,7 +166,7 @@ class Puller:
                     name = (entry.kind, entry.key)
                     seen.add(name)
                     neff = None if outputs is None else outputs.get(MAIN_OUTPUT)
-                    if neff is None:
+                    if neff is None or not self._admits(entry):  # what comes may not be what was found
                         continue
                     if self._tier.put(entry, neff):
                         self._evictor.written(len(neff))

@@ -12,12 +12,12 @@ from __future__ import annotations
 import threading
 import time
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from client.bounded import bounded, watched
 from client.breaker import Breaker
 from client.errors import Denied, LeaseLost, Refused, TransportError, Unreachable
-from client.transports.base import Damaged, TooSlow
+from client.transports.base import Damaged, Reporting, TooSlow, Unwanted
 from client.transports.patience import Patience, patient
 from client.warnings import LOGGER
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from client.errors import Failure
     from client.names import Kind
     from client.node.outage import Outage
+    from client.renewer import Renewer
     from client.transports.base import Fetched, Published, Transport, Verdict, Withdrawn
     from client.warnings import Notices
     from client.wire import Entry, Granted, Holder, LeaseAnswer
@@ -44,6 +45,8 @@ LOST_LIMIT = 5.5
 """Seconds: one request that runs into its deadlines may be followed by another, two may not."""
 PUBLISH_LIMIT = 30.0
 """Seconds that a job waits for its own upload."""
+REPORT_LIMIT = 1.0
+"""Seconds that a connection, and then the answer, may take to a job's report at its exit."""
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERROR = 500
 
@@ -61,7 +64,8 @@ UNAVAILABLE: Final = Availability.UNAVAILABLE
 class Remote:
     """One transport behind its breakers. Safe to use from several threads; not across a fork.
 
-    ``outage`` is what the processes of this node tell each other. ``met`` is called with the kind for each fault.
+    ``outage`` is what the processes of this node tell each other; ``renewer`` keeps leases past a busy interpreter.
+    ``met`` is called with the kind for each fault.
     `answered` says whether any request of this process has had an answer: only then is it worth while to wait for one.
     """
 
@@ -73,9 +77,11 @@ class Remote:
         met: Callable[[Kind], None],
         strict: bool = False,
         outage: Outage | None = None,
+        renewer: Renewer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.transport = transport
+        self.renewer = renewer
         self._outage = outage
         self.answered = False
         self._notices = notices
@@ -154,6 +160,20 @@ class Remote:
             LOGGER.debug("neff-cache: the list of withdrawn entries could not be read: %s", error)
             return frozenset()
 
+    def report(self, summary: Mapping[str, Any]) -> None:
+        """Tell a server at a job's exit what the job had from nearer tiers, unless requests rest; it may be lost."""
+        transport, limit = self.transport, min(REPORT_LIMIT, self.budget)
+        self._listen()
+        if not isinstance(transport, Reporting) or limit <= 0:
+            return
+        if not all(breaker.allows() for breaker in self._breakers.values()):
+            return
+        try:
+            with patient(Patience(limit)):  # and not on a thread: none can be started at exit
+                transport.report(summary)
+        except Exception as error:  # noqa: BLE001 - counts are not worth a warning at a job's end
+            LOGGER.debug("neff-cache: the report was not taken: %s", error)
+
     def distrust(self, kind: Kind, reason: str) -> None:
         """Count an answer against the server that was well-formed but not what was asked for."""
         self._met(kind)
@@ -162,6 +182,8 @@ class Remote:
 
     def close(self) -> None:
         """Drop connections."""
+        if self.renewer is not None:
+            self.renewer.close()
         try:
             self.transport.close()
         except Exception as error:  # noqa: BLE001 - at a job's end of all times
@@ -197,7 +219,7 @@ class Remote:
         start = self._clock()
         try:
             answer = self._send(request, Patience(self.budget + patience, can_compile), watch=watch)
-        except (Damaged, TooSlow):
+        except (Damaged, TooSlow, Unwanted):
             # an answer, though a bad one: the caller knows what to do with it
             self.answered = True
             self._lose(self._clock() - start)

@@ -11,11 +11,12 @@ import time
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode
 
 from client import entry_stream
 from client.errors import Denied, FormatError, Refused, Unreachable, WireError
 from client.explaining import Near
-from client.names import check_output, check_project
+from client.names import check_digest, check_output, check_project
 from client.plans import MAX_PLAN
 from client.transports import answers
 from client.transports.limits import DEFAULT_LIMITS
@@ -26,14 +27,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 
     from client.names import Kind
+    from client.signing.statements import Promotion
     from client.transports.limits import Limits
 
     Named = tuple[Kind, str]
 
 MAX_LOOKUP = 1024
 """Keys of one look-up: its answer holds an entry of a few kilobytes for each."""
+_PAGE = 1000
 _JSON = {"Content-Type": "application/json"}
 _UNPROCESSABLE = 422
+_COPYING = 600.0
+"""Seconds that a server may take to copy the outputs of an entry."""
 
 
 class Ping(NamedTuple):
@@ -41,6 +46,14 @@ class Ping(NamedTuple):
 
     seconds: float
     server_time: float | None
+
+
+class Promoted(NamedTuple):
+    """What became of a promotion: ``promoted``, ``present`` (it stood there), or ``refused`` with name and sentence."""
+
+    state: str
+    name: str = ""
+    detail: str = ""
 
 
 class ServerCalls:
@@ -113,6 +126,18 @@ class ServerCalls:
                 found[entry.kind, entry.key] = entry
         return found
 
+    def keys(self, kind: Kind, *, compiler_version: str) -> Iterator[str]:
+        """Yield the keys of the entries of a kind that one compiler built, page by page."""
+        asked = {"kind": kind.value, "compiler_version": compiler_version, "limit": str(_PAGE)}
+        while True:
+            with self._session.get(f"{self._base}/entries?{urlencode(asked)}") as got:
+                value = {} if got is None else answers.read_json(got.answer)
+            with _checked(self.address):
+                yield from [check_digest(item["key"]) for item in value["entries"]]
+                if value.get("next") is None:
+                    return
+                asked["cursor"] = str(value["next"])
+
     def fetch(
         self, entries: Sequence[Entry], names: Collection[str] | None = None
     ) -> Generator[tuple[Entry, dict[str, bytes]]]:
@@ -161,13 +186,22 @@ class ServerCalls:
         with _checked(self.address):
             return [Near.from_json(near) for near in value["nearest"]]
 
+    def promote(self, record: Promotion) -> Promoted:
+        """Let an entry into our project from the one that the record names. Copying it may take its time."""
+        asked = {"from": record.source, "records": [record.to_json()]}
+        value = self._post("POST", f"{self._base}/promotions", asked, patience=_COPYING)
+        with _checked(self.address):
+            (result,) = value["results"]
+            return Promoted(str(result["state"]), str(result.get("name", "")), str(result.get("detail", "")))
+
     def close(self) -> None:
         """Drop idle connections."""
         self._session.close()
 
-    def _post(self, method: str, path: str, value: Any) -> Any:
+    def _post(self, method: str, path: str, value: Any, *, patience: float | None = None) -> Any:
         body = json.dumps(value).encode()
-        with self._session.send(method, path, body, _JSON, answer_seconds=self._patience) as answer:
+        seconds = self._patience if patience is None else patience
+        with self._session.send(method, path, body, _JSON, answer_seconds=seconds) as answer:
             return answers.read_json(answer)
 
 
@@ -196,5 +230,5 @@ def _keys(keys: Sequence[Named]) -> list[dict[str, str]]:
 def _checked(address: str) -> Iterator[None]:
     try:
         yield
-    except (WireError, KeyError, TypeError) as error:
+    except (WireError, KeyError, TypeError, ValueError) as error:
         raise Unreachable(f"{address} gave an answer that breaks the contract: {error}") from error

@@ -22,16 +22,22 @@ if TYPE_CHECKING:
 Mode: TypeAlias = Literal["rw", "ro", "off"]
 OnMiss: TypeAlias = Literal["compile", "fail"]
 OnError: TypeAlias = Literal["continue", "fail"]
+Signatures: TypeAlias = Literal["require", "warn", "off"]
 T = TypeVar("T")
 
 HOUR = 3600.0
 LIMIT = 2 * HOUR
 """Seconds: the default of both the longest wait and the longest compile."""
 NODE_MAX_BYTES = 20 << 30
+NODE_MAX_AGE = 90 * 24 * HOUR
+"""Seconds for which an entry that nobody uses stays on a node."""
 MAX_LABEL = 128
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "LOCAL_RANK")
 """Where launchers say which rank a process is, the job-wide ones first."""
+
+_LONGEST_PATH, _LONGEST_NAME = 4095, 255
+"""Bytes: PATH_MAX without its final zero, and NAME_MAX, of Linux."""
 
 _SECONDS = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|d)?", re.IGNORECASE)
 _SECOND_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": HOUR, "d": 24 * HOUR}
@@ -53,6 +59,7 @@ class Settings:
     node_dir: Path | None = None
     node_shared: bool = False
     node_max_bytes: int = NODE_MAX_BYTES
+    node_max_age: float = NODE_MAX_AGE
     mode: Mode = "rw"
     label: str = ""
     on_miss: OnMiss = "compile"
@@ -64,6 +71,9 @@ class Settings:
     summary: str | None = None
     record: str | None = None
     rank: int | None = None
+    signing_key: Path | None = None
+    trusted_keys: Path | None = None
+    signatures: Signatures | None = None
     problems: tuple[str, ...] = ()
 
     @classmethod
@@ -79,6 +89,7 @@ class Settings:
             node_dir=read.node_directory(),
             node_shared=read.choice("NODE_SHARED", ("private", "group"), "private") == "group",
             node_max_bytes=read.parsed("NODE_MAX_BYTES", NODE_MAX_BYTES, parse_bytes, "a size such as 20GiB"),
+            node_max_age=read.parsed("NODE_MAX_AGE", NODE_MAX_AGE, parse_seconds, "seconds, or a time such as 30d"),
             mode=cast("Mode", read.choice("MODE", get_args(Mode), "rw")),
             label=(read.text("LABEL") or "")[:MAX_LABEL],
             on_miss=cast("OnMiss", read.choice("ON_MISS", get_args(OnMiss), "compile")),
@@ -90,11 +101,24 @@ class Settings:
             summary=read.text("SUMMARY"),
             record=read.text("RECORD"),
             rank=read.rank(),
+            signing_key=read.path("SIGNING_KEY"),
+            trusted_keys=read.path("TRUSTED_KEYS"),
+            signatures=cast("Signatures | None", read.optional_choice("SIGNATURES", get_args(Signatures))),
             problems=tuple(read.problems),
         )
         if settings.problems and settings.on_error == "fail":
             raise ConfigurationError("; ".join(settings.problems))
         return settings
+
+    @property
+    def signature_mode(self) -> Signatures:
+        """What is done about entries that nobody vouches for: with a list of trusted keys, a warning at least."""
+        return self.signatures or ("off" if self.trusted_keys is None else "warn")
+
+    @property
+    def asks_about_signatures(self) -> bool:
+        """Whether anything is signed here, or checked."""
+        return self.signing_key is not None or self.signature_mode != "off"
 
     def expand(self, name: str) -> Path:
         """Return the file called ``name`` with ``%p`` (process id), ``%r`` (rank, 0 without one) and ``~`` replaced."""
@@ -132,6 +156,19 @@ class _Reader:
 
         return self.parsed(name, default, parse, " or ".join(words))
 
+    def optional_choice(self, name: str, words: tuple[str, ...]) -> str | None:
+        """Return one of ``words``, None for an unset setting; the first, the strictest, for one that means nothing."""
+        return None if self.text(name) is None else self.choice(name, words, words[0])
+
+    def path(self, name: str) -> Path | None:
+        given = self.text(name)
+        if given is None:
+            return None
+        try:
+            return Path(given).expanduser().absolute()
+        except RuntimeError:  # no home directory: the name is not found, and whoever reads the file says so
+            return Path(given).absolute()
+
     def node_directory(self) -> Path | None:
         given = self.text("NODE_DIR")
         home = self._environ.get("HOME") or "~"
@@ -143,7 +180,14 @@ class _Reader:
                 "this user has no home directory, so there is no node tier: set NEURON_CACHE_NODE_DIR to a directory"
             )
             return None
-        return path.absolute()
+        path = path.absolute()
+        if len(os.fsencode(path)) > _LONGEST_PATH or any(len(os.fsencode(part)) > _LONGEST_NAME for part in path.parts):
+            self.problems.append(
+                f"the node tier's folder {str(path)[:60]}… has too long a name (at most {_LONGEST_PATH} bytes work, "
+                f"{_LONGEST_NAME} in each part), so there is no node tier: set NEURON_CACHE_NODE_DIR to another one"
+            )
+            return None
+        return path
 
     def rank(self) -> int | None:
         for name in _RANKS:

@@ -10,12 +10,14 @@
 ``compile_seconds``  seconds in those runs
 ``saved_seconds``  compile seconds of the entries found on disk or in the shared cache, once for each key and process
 ``bytes_down``     plain bytes of the programs fetched; ``bytes_up`` of the outputs published
+``shadow``         only where hits are checked (``NEURON_BACKEND_SHADOW``): how many, by how they compared
 =================  ====================================================================================================
 """
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
@@ -105,6 +107,7 @@ class Statistics(Counts):
     pids: tuple[int, ...] = ()
     keys: frozenset[str] = frozenset()
     by_kind: dict[str, Counts] = field(default_factory=dict)
+    shadow: dict[str, int] = field(default_factory=dict)
 
     def plus(self, other: Statistics) -> Statistics:
         """Return the sum of two snapshots."""
@@ -112,6 +115,7 @@ class Statistics(Counts):
             pids=tuple(dict.fromkeys((*self.pids, *other.pids))),
             keys=self.keys | other.keys,
             by_kind={kind: Counts() for kind in {**self.by_kind, **other.by_kind}},
+            shadow=dict(Counter(self.shadow) + Counter(other.shadow)),
         )
         for part in (self, other):
             total.add(part)
@@ -127,6 +131,7 @@ class Statistics(Counts):
             **self.counts_to_json(),
             "keys": sorted(self.keys),
             "by_kind": {kind: self.by_kind[kind].counts_to_json() for kind in sorted(self.by_kind)},
+            **({"shadow": self.shadow} if self.shadow else {}),
         }
 
     @classmethod
@@ -140,6 +145,7 @@ class Statistics(Counts):
             read.pids = tuple(int(pid) for pid in value["pids"])
             read.keys = frozenset(str(key) for key in value["keys"])
             read.by_kind = {str(kind): Counts.counts_from_json(part) for kind, part in value["by_kind"].items()}
+            read.shadow = {str(name): int(count) for name, count in value.get("shadow", {}).items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise WireError(f"no summary: {error!r}") from error
         return read
@@ -153,12 +159,18 @@ class Tally:
         self._lock = threading.Lock()
         self._by_kind: dict[str, Counts] = {}
         self._keys: set[tuple[str, str]] = set()
+        self._shadow: Counter[str] = Counter()
 
     def add(self, kind: Kind, name: Field, amount: float = 1) -> None:
         """Add to one count."""
         with self._lock:
             counts = self._by_kind.setdefault(str(kind), Counts())
             setattr(counts, name, getattr(counts, name) + amount)
+
+    def add_shadow(self, name: str) -> None:
+        """Count one hit that was checked, or one step of that."""
+        with self._lock:
+            self._shadow[name] += 1
 
     def first_use(self, kind: Kind, key: str) -> bool:
         """Note that a key is used, and return whether this is the first time."""
@@ -170,7 +182,8 @@ class Tally:
     def snapshot(self) -> Statistics:
         """Return the counts so far."""
         with self._lock:
-            total = Statistics(pids=(self._pid,), keys=frozenset(key for _, key in self._keys))
+            keys = frozenset(key for _, key in self._keys)
+            total = Statistics(pids=(self._pid,), keys=keys, shadow=dict(self._shadow))
             for kind, counts in self._by_kind.items():
                 part = Counts()
                 part.add(counts)

@@ -21,6 +21,9 @@ Encoding: TypeAlias = Literal["identity", "zstd"]
 ENTRY_SCHEMA = 1
 ENTRY_HEADER = "Neff-Entry"
 MAX_ENTRY_HEADER = 4096
+MAX_PROMOTIONS = 16
+MAX_INTEGER = (1 << 53) - 1
+"""The largest integer that all readers of JSON agree about (RFC 8259, section 6), and that databases hold."""
 
 
 def _object(value: Any, what: str) -> Json:
@@ -43,16 +46,17 @@ def _tuple(types: type | tuple[type, ...]) -> tuple[type, ...]:
 
 def _size(value: Json, name: str, what: str) -> int:
     found = cast("int", _get(value, name, int, what))
-    if found < 0:
-        raise WireError(f"{what}: {name!r} is negative")
+    if not 0 <= found <= MAX_INTEGER:
+        raise WireError(f"{what}: {name!r} is negative or too large")
     return found
 
 
 def _number(value: Json, name: str, what: str) -> float:
-    found = float(_get(value, name, (int, float), what))
-    if not 0 <= found < float("inf"):
+    found = _get(value, name, (int, float), what)
+    # compared before it is converted: no float holds every integer
+    if not 0 <= found <= MAX_INTEGER:
         raise WireError(f"{what}: {name!r} is no duration in seconds")
-    return found
+    return float(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,8 @@ class Entry:
     key_document: Json | None = None
     peak_memory_bytes: int | None = None
     signature: Json | None = None
+    promotions: tuple[Json, ...] = ()
+    """How the entry came from project to project, the oldest record first; `client.signing.statements` reads them."""
 
     def output(self, name: str = MAIN_OUTPUT) -> Output | None:
         """Return the output called ``name``, or None."""
@@ -158,6 +164,8 @@ class Entry:
         }
         if self.key_document is not None:
             value["key_document"] = self.key_document
+        if self.promotions:
+            value["promotions"] = list(self.promotions)
         return value
 
     @classmethod
@@ -171,6 +179,9 @@ class Entry:
         if not outputs or len({output.name for output in outputs}) != len(outputs):
             raise WireError("entry: expected at least one output, each name once")
         document, signature, peak = raw.get("key_document"), raw.get("signature"), raw.get("peak_memory_bytes")
+        promotions = [] if raw.get("promotions") is None else _get(raw, "promotions", list, what)
+        if len(promotions) > MAX_PROMOTIONS:
+            raise WireError(f"entry: {len(promotions)} promotions, expected at most {MAX_PROMOTIONS}")
         return cls(
             project=check_project(_get(raw, "project", str, what)),
             kind=check_kind(_get(raw, "kind", str, what)),
@@ -182,6 +193,7 @@ class Entry:
             key_document=None if document is None else _object(document, "key document"),
             peak_memory_bytes=None if peak is None else _size(raw, "peak_memory_bytes", what),
             signature=None if signature is None else _object(signature, "signature"),
+            promotions=tuple(_object(item, "promotion") for item in promotions),
         )
 
     def to_header(self) -> str | None:

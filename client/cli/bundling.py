@@ -20,6 +20,8 @@ from client.cli.planning import PlanName, open_plan
 from client.names import MAIN_OUTPUT, check_project
 from client.plans import by_project
 from client.pulling import check_room
+from client.signing.trust import TrustList
+from client.signing.verdicts import Verdicts
 from client.sizes import size_text
 from client.wire import Entry
 
@@ -33,6 +35,10 @@ bundle_app = typer.Typer(
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The bundle.")]
 MaxBytes = Annotated[
     int, typer.Option("--max-bytes", help="Refuse a bundle that announces more bytes than this.", min=0)
+]
+TrustedKeys = Annotated[
+    Path | None,
+    typer.Option("--trusted-keys", help="List of keys, one of which must vouch for each entry.", metavar="FILE"),
 ]
 _MAX_SHOWN = 20
 
@@ -98,18 +104,37 @@ def export(
 
 
 @bundle_app.command("verify")
-def verify(file: File, *, max_bytes: MaxBytes = bundles.MAX_BYTES, as_json: JsonFlag = False) -> None:
+def verify(
+    file: File,
+    *,
+    trusted_keys: TrustedKeys = None,
+    project: Annotated[
+        str | None,
+        typer.Option("--project", help="Judge the keys as for this project, not for the entries' own.", metavar="NAME"),
+    ] = None,
+    max_bytes: MaxBytes = bundles.MAX_BYTES,
+    as_json: JsonFlag = False,
+) -> None:
     """Check every digest, size and name in a bundle, and that nothing else is in it. Ends with 1 if it is not sound.
 
-    Digests show damage, not origin: compare the printed digest with the one that `export` printed.
+    Digests show damage, not origin. With --trusted-keys every entry's signature is checked too, offline. Without it
+    compare the printed digest with the one that `export` printed.
     """
+    verdicts = None if trusted_keys is None else Verdicts(TrustList.load(trusted_keys), project)
     with Bar("verifying") as bar:
-        manifest = bundles.verify(file, max_bytes=max_bytes, progress=bar)
+        manifest = bundles.verify(file, max_bytes=max_bytes, progress=bar, each=verdicts or (lambda _: None))
     digest = _digest(file)
     if as_json:
-        print_json({"file": str(file), "sha256": digest, "entries": manifest.entries, "plain_bytes": manifest.size})
+        value = {"file": str(file), "sha256": digest, "entries": manifest.entries, "plain_bytes": manifest.size}
+        print_json(value if verdicts is None else {**value, **verdicts.to_json()})
     else:
         typer.echo(f"{file}: sound, {manifest.entries} entries, {size_text(manifest.size)} plain, sha256 {digest}")
+        if verdicts is not None:
+            for line in verdicts.lines():
+                typer.echo(line)
+    if verdicts is not None and verdicts.refused:
+        say(f"{len(verdicts.refused)} of {manifest.entries} entries are vouched for by nobody in {trusted_keys}")
+        raise typer.Exit(Exit.NO)
 
 
 @bundle_app.command("import")
@@ -119,6 +144,7 @@ def import_(
     to: Annotated[
         Target, typer.Option("--to", help="Into this machine's node tier, or the shared cache.")
     ] = Target.NODE,
+    trusted_keys: TrustedKeys = None,
     max_bytes: MaxBytes = bundles.MAX_BYTES,
     url: Url = None,
     project: Annotated[
@@ -129,13 +155,18 @@ def import_(
 ) -> None:
     """Store a bundle's entries. The whole bundle is verified first: a damaged one leaves nothing behind.
 
-    Only import bundles of people whom you would let run code in your jobs.
+    With --trusted-keys, or NEURON_CACHE_SIGNATURES=require, so does one with an entry that nobody vouches for. Without,
+    only import bundles of people whom you would let run code in your jobs.
     """
     here = Here.open(url, project)
     if project is not None:
         check_project(project)
+    verdicts = _verdicts(here, trusted_keys, project)
     with Bar("verifying") as bar:
-        manifest = bundles.verify(file, max_bytes=max_bytes, progress=bar)
+        manifest = bundles.verify(file, max_bytes=max_bytes, progress=bar, each=verdicts or (lambda _: None))
+    if verdicts is not None and verdicts.refused:
+        shown = "; ".join(verdicts.refused[:_MAX_SHOWN])
+        raise bundles.BundleError(f"the bundle {file} is refused, nothing was stored: {shown}")
     if to is Target.NODE:
         tier = here.tier()
         tier.tree.make_root()
@@ -159,6 +190,16 @@ def import_(
         lack = "a program" if to is Target.NODE else "a key document, without which nothing is published"
         say(f"{len(skipped)} entries lack {lack}: {', '.join(skipped[:_MAX_SHOWN])}")
         raise typer.Exit(Exit.NO)
+
+
+def _verdicts(here: Here, trusted_keys: Path | None, project: str | None) -> Verdicts | None:
+    """Return what judges the entries of a bundle, if anything was asked to."""
+    if trusted_keys is not None:
+        return Verdicts(TrustList.load(trusted_keys), project)
+    if here.settings.signature_mode != "require":
+        return None
+    path = here.settings.trusted_keys
+    return Verdicts(TrustList() if path is None else TrustList.load(path), project)
 
 
 class _Outcome(StrEnum):

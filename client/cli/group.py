@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
-from typer.main import get_group
+from typer.main import get_command, get_group
 
 from client.bundles import BundleError
 from client.errors import (
@@ -113,12 +113,18 @@ def _loaded(entry: EntryPoint) -> Any:
     # the command that builds the device library must not be told that it is missing
     warnings.filterwarnings("ignore", message="neuron_backend: ")
     try:
-        command = get_group(entry.load())
+        command = _made(entry.load())
     except Exception as error:  # noqa: BLE001 - one broken package must not take all commands along
         sentence = f"the command {entry.name} cannot be loaded: {type(error).__name__}: {error}"
         return get_group(_broken(sentence))
     command.name = entry.name
     return command
+
+
+def _made(app: typer.Typer) -> Any:
+    """Return what typer makes of ``app``: a command where it holds one and nothing else, else a group."""
+    single = len(app.registered_commands) == 1 and not app.registered_groups and app.registered_callback is None
+    return get_command(app) if single else get_group(app)
 
 
 def _broken(sentence: str) -> typer.Typer:

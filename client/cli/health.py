@@ -51,7 +51,7 @@ def gc(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Shrink this machine's node tier to its bound, least recently used entries first, and remove what is left over.
+    """Shrink this machine's node tier to its bounds, least recently used entries first, and remove what is left over.
 
     Jobs do this by themselves when they add entries; entries that are being read are safe.
     """
@@ -59,7 +59,7 @@ def gc(
     tier = here.tier()
     bound = here.settings.node_max_bytes if max_bytes is None else _size(max_bytes)
     before = sum(1 for _ in node_entries(tier))
-    freed = Evictor(tier.tree, bound).sweep()
+    freed = Evictor(tier.tree, bound, max_age=here.settings.node_max_age).sweep()
     after = sum(1 for _ in node_entries(tier))
     if as_json:
         print_json({"directory": str(tier.tree.root), "freed_bytes": freed, "removed": before - after, "left": after})

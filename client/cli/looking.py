@@ -20,6 +20,7 @@ from client.cli.group import Exit
 from client.cli.opening import Here, Located, locate
 from client.cli.options import JsonFlag, Key, Kinds, Project, Url
 from client.cli.output import print_json, print_table, say
+from client.cli.signatures import signature_rows
 from client.errors import ConfigurationError, FormatError, TransportError
 from client.explaining import check_asked
 from client.key import key_of
@@ -134,7 +135,8 @@ def ls(
 
 def show(key: Key, *, url: Url = None, project: Project = None, as_json: JsonFlag = False) -> None:
     """Show all that is known of an entry: outputs, provenance, key document, where it is. Ends with 1 if nowhere."""
-    found = locate(Here.open(url, project), key)
+    here = Here.open(url, project)
+    found = locate(here, key)
     if not found:
         _nowhere(key)
     # the shared cache's own copy names all outputs, a node tier's may lack the key document
@@ -151,6 +153,7 @@ def show(key: Key, *, url: Url = None, project: Project = None, as_json: JsonFla
         ("compiled in", seconds_text(best.compile_seconds)),
         ("by", f"{best.producer.version} on {best.producer.host or '-'}, label {best.producer.label or '-'}"),
         *((output.name, f"{size_text(output.size)}, sha256 {output.sha256}") for output in best.outputs),
+        *signature_rows(here, best),
         *((name, _short(value)) for name, value in (best.key_document or {}).items() if name not in {"schema", "kind"}),
     ]
     print_table(("", ""), rows)
@@ -169,7 +172,10 @@ def get(
     project: Project = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write an entry's output to a file, its digest verified. Ends with 1 if there is none."""
+    """Write an entry's output to a file, its digest verified. Ends with 1 if there is none.
+
+    Nor one that may be used: where NEURON_CACHE_SIGNATURES=require, somebody who is trusted must vouch for it.
+    """
     here = Here.open(url, project)
     check_output(output)
     found = locate(here, key)
@@ -230,6 +236,9 @@ def put(
         producer=Producer(f"neff-cache/{__version__}", socket.gethostname(), here.settings.label),
         key_document=asked,
     )
+    signer = here.signer()
+    if signer is not None:
+        entry = signer.sign(entry, outputs)
     if here.settings.url is not None:
         with here.transport() as transport:
             published = transport.publish(entry, outputs, None)
@@ -255,6 +264,8 @@ def _content(here: Here, found: list[Located], name: str) -> tuple[bytes | None,
     """Return an output's bytes from the nearest place that has them, and that place."""
     for located in found:
         if located.is_shared:
+            if here.check is not None and not here.check.admits(located.entry, located.where):
+                continue
             with here.transport() as transport:
                 content = transport.read_output(located.entry, name)
         elif name == MAIN_OUTPUT:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from client._version import __version__
-from client.cli import bundling, health, looking, planning, why
+from client.cli import bundling, health, keys, looking, mirroring, planning, promoting, shaping, syncing, why
 from client.cli.group import MEANINGS, RootGroup
 
 _HELP = """A shared, content-addressed compilation cache for AWS Neuron.
@@ -49,9 +49,14 @@ def root(
 
 looking.add_to(app)
 planning.add_to(app)
+mirroring.add_to(app)
+syncing.add_to(app)
 health.add_to(app)
 why.add_to(app)
+promoting.add_to(app)
 app.add_typer(bundling.bundle_app, name="bundle")
+app.add_typer(shaping.plan_app, name="plan")
+app.add_typer(keys.key_app, name="key")
 
 
 def main() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -19,10 +20,13 @@ from client.server_calls import ServerCalls
 from client.settings import Settings
 from client.sources import NodeSource, Source, is_server, open_source
 from client.transports import open_transport
+from client.warnings import Notices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from client.signing.check import SignatureCheck
+    from client.signing.signer import Signer
     from client.transports.base import Transport
     from client.wire import Entry
 
@@ -35,6 +39,7 @@ class Here:
 
     environ: Mapping[str, str]
     settings: Settings
+    notices: Notices = field(default_factory=Notices)
 
     @classmethod
     def open(cls, url: str | None = None, project: str | None = None) -> Here:
@@ -66,11 +71,35 @@ class Here:
         """Return this machine's node tier."""
         if self.settings.node_dir is None:
             raise ConfigurationError("there is no node tier here: set NEURON_CACHE_NODE_DIR to a directory")
-        return NodeTier(self.settings.node_dir, project or self.settings.project, shared=self.settings.node_shared)
+        return NodeTier(
+            self.settings.node_dir,
+            project or self.settings.project,
+            shared=self.settings.node_shared,
+            check=self.check,
+        )
+
+    @cached_property
+    def check(self) -> SignatureCheck | None:
+        """What judges entries by the settings; None if nothing does."""
+        if self.settings.signature_mode == "off":
+            return None
+        from client.signing.job import open_check  # noqa: PLC0415 - most commands need none of it
+
+        return open_check(self.settings, self.notices)
+
+    def signer(self, key: Path | None = None) -> Signer | None:
+        """Return what signs by ``key`` or NEURON_CACHE_SIGNING_KEY, if there is one."""
+        file = key or self.settings.signing_key
+        if file is None:
+            return None
+        from client.signing.keys import PrivateKey  # noqa: PLC0415 - as above
+        from client.signing.signer import Signer  # noqa: PLC0415
+
+        return Signer(PrivateKey.load(file))
 
     def evictor(self, tier: NodeTier) -> Evictor:
-        """Return what keeps a node tier within its bound."""
-        return Evictor(tier.tree, self.settings.node_max_bytes)
+        """Return what keeps a node tier within its bounds."""
+        return Evictor(tier.tree, self.settings.node_max_bytes, max_age=self.settings.node_max_age)
 
     @contextmanager
     def transport(self, project: str | None = None) -> Iterator[Transport]:

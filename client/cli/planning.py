@@ -69,12 +69,14 @@ def pull(
                 "bytes": total.bytes,
                 "missing": _listed(total.missing),
                 "gone": _listed(total.gone),
+                "refused": _listed(total.refused),
             }
         )
     else:
         typer.echo(f"{total.pulled} pulled ({size_text(total.bytes)}), {total.present} were here already")
         _tell(total.missing, "missing in the shared cache")
         _tell(total.gone, "damaged or gone in the shared cache")
+        _tell(total.refused, "signed by nobody who is trusted")
     if not total.complete:
         raise typer.Exit(Exit.NO)
 

@@ -39,9 +39,10 @@ def check(surroundings: Surroundings) -> Iterator[Finding]:
         return
     mode = stat.S_IMODE(status.st_mode)
     shown = f"{root}, owner {status.st_uid}, group {status.st_gid}, mode {mode:04o}"
-    tree = Tree(root, shared=settings.node_shared, files=Files())
+    signed = settings.signature_mode == "require"
+    tree = Tree(root, shared=settings.node_shared, files=Files(), signed=signed)
     try:
-        Trust.of_tier(status, shared=settings.node_shared, path=str(root))
+        Trust.of_tier(status, shared=settings.node_shared, path=str(root), signed=signed)
         with tree.directory():
             pass
     except UntrustedError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, NamedTuple
 
-from client.doctor import node, server, shadowing, variables, versions
+from client.doctor import node, other_caches, server, shadowing, signatures, variables, versions
 from client.doctor.base import Finding, Row, State, problem
 
 if TYPE_CHECKING:
@@ -19,9 +19,11 @@ OWN: tuple[Row, ...] = (
     Row("versions", versions.check),
     Row("settings", variables.check_settings),
     Row("look-alikes", variables.check_look_alikes),
+    Row("other caches", other_caches.check),
     Row("shadowing", shadowing.check),
     Row("node tier", node.check),
     Row("shared cache", server.check),
+    Row("signatures", signatures.check),
 )
 
 

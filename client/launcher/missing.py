@@ -23,6 +23,7 @@ from client.settings import LIMIT, Settings
 from client.warnings import LOGGER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import NoReturn
 
     from client.artifact import Artifact
@@ -45,6 +46,12 @@ class _Unusable(Exception):  # noqa: N818 - never leaves this module
     def __init__(self, why: str, made: bytes) -> None:
         super().__init__(why)
         self.made = made
+
+
+def _without_notice(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return ``environ`` with signatures turned off in so many words, if nothing there speaks of them."""
+    asked = any(environ.get(f"NEURON_CACHE_{name}", "").strip() for name in ("SIGNATURES", "TRUSTED_KEYS"))
+    return environ if asked else {**environ, "NEURON_CACHE_SIGNATURES": "off"}
 
 
 class Run:
@@ -94,9 +101,15 @@ class Miss:
         """Return the exit status, negative for a signal."""
         request = self._plan.request
         self._limit = Settings.from_environment(self._plan.environ).compile_limit
-        cache = Cache.from_environment(self._plan.environ)
+        # one notice for a job is enough, and this is one process of very many
+        cache = Cache.from_environment(_without_notice(self._plan.environ))
         try:
-            artifact = cache.get_or_compile(self._document(), self._compile, retry_failed=request.retry_failed)
+            artifact = cache.get_or_compile(
+                self._document(),
+                self._compile,
+                retry_failed=request.retry_failed,
+                module_bytes=len(self._plan.module.content),
+            )
         except CompileError as error:
             return self._fail(error)
         except _Unusable as error:

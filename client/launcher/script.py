@@ -16,7 +16,7 @@ from client._version import __version__
 from client.compiler_path import LAUNCHER_MARK, NAME, is_launcher
 from client.errors import ConfigurationError
 
-_PACKAGES = ("client", "rfc8785", "zstandard")  # where they lie is where the launcher looks
+_PACKAGES = ("client", "rfc8785", "zstandard", "cryptography")  # where they lie is where the launcher looks
 _LONGEST_SHEBANG = 127  # what older kernels read of a first line
 
 

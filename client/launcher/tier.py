@@ -43,7 +43,9 @@ class Tier:
         if shared not in ("", "private", "group") or _setting(environ, "MODE").lower() not in ("", "rw", "ro"):
             raise ValueError
         self.shared = shared == "group"
-        self.plain = not any(environ.get(name) for name in _OUT_OF_THE_ORDINARY)
+        # with a list of keys signatures are checked, unless that is turned off in so many words
+        signatures = _setting(environ, "SIGNATURES").lower() or _setting(environ, "TRUSTED_KEYS")
+        self.plain = signatures in ("", "off") and not any(environ.get(name) for name in _OUT_OF_THE_ORDINARY)
 
     def hit(self, key: str) -> tuple[Any, bytes] | None:
         """Return entry.json of a key and the verified bytes of its program, or None."""

@@ -1,8 +1,9 @@
-"""Keeps a node tier within its bound: least recently used entries go first, in batches, and rarely.
+"""Keeps a node tier within its bounds: least recently used entries go first, in batches, and rarely.
 
 The tier is measured as a whole only when that is due: processes add what they write to ``<root>/v1/usage``, whose
 first line is the last measurement, and the one that finds the sum beyond the bound (or no sum at all) measures anew
-and evicts. Only one at a time does so.
+and evicts. Only one at a time does so. What nobody has used for too long goes once a day: the time of the lock file
+``<root>/v1/sweep.lock`` is that of the last sweep.
 
 An entry is renamed away before its files go, so nobody ever finds half of one; readers hold whole programs in memory,
 so taking one that is being read costs at most a miss.
@@ -51,21 +52,25 @@ class _Item:
 
 
 class Evictor:
-    """The bound of one node tier, over all its projects. Safe to use from several threads and processes.
+    """The bounds of one node tier, over all its projects. Safe to use from several threads and processes.
 
-    No method raises: an eviction that cannot be done is left to the next one.
+    ``max_age`` is for how many seconds an entry stays that nobody uses. No method raises: an eviction that cannot be
+    done is left to the next one.
     """
 
-    def __init__(self, tree: Tree, max_bytes: int, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, tree: Tree, max_bytes: int, *, max_age: float = math.inf, now: Callable[[], float] = time.time
+    ) -> None:
         self._tree = tree
         self._files = tree.files
         self._max_bytes = max_bytes
+        self._max_age = max_age
         self._now = now
 
     def written(self, size: int) -> None:
-        """Note an entry of ``size`` bytes that was stored just now, and evict if the bound is passed."""
+        """Note an entry of ``size`` bytes that was stored just now, and evict if a bound is passed."""
         total = self._add(size + 2 * BLOCK)
-        if total is None or total > self._max_bytes:
+        if total is None or total > self._max_bytes or self._is_due():
             self.sweep()
 
     def make_room(self, size: int) -> bool:
@@ -73,13 +78,15 @@ class Evictor:
         return self.sweep(free=max(2 * size, 1)) > 0
 
     def sweep(self, *, free: int = 0) -> int:
-        """Measure the tier and evict what is over the bound, at least ``free`` bytes; return the bytes evicted."""
+        """Measure the tier and evict what is over a bound, at least ``free`` bytes; return the bytes evicted."""
         try:
             with self._tree.directory(make=True) as (top, trust):
                 lock = self._tree.open_lock_file(SWEEP_LOCK, top, trust)
                 try:
                     if not self._mine(lock):
                         return 0
+                    with suppress(OSError):
+                        self._files.touch(lock)
                     return self._sweep(free)
                 finally:
                     self._files.close(lock)
@@ -92,6 +99,18 @@ class Evictor:
         except OSError:
             return True  # no locks here: two sweeps at once only do the same work twice
 
+    def _is_due(self) -> bool:
+        """Whether the last sweep was more than a day ago, or never; a clock that was wrong then counts as never."""
+        if math.isinf(self._max_age):
+            return False
+        try:
+            with self._tree.directory() as (top, _):
+                return abs(self._now() - self._files.status_of(SWEEP_LOCK, top).st_mtime) > DAY
+        except FileNotFoundError:
+            return True
+        except (OSError, UntrustedError):
+            return False
+
     def _sweep(self, free: int) -> int:
         items = sorted(self._items(), key=lambda item: item.used)
         total = sum(item.size for item in items)
@@ -101,9 +120,10 @@ class Evictor:
         if free:
             excess = max(excess, free, total // 10)
         count = math.ceil(len(items) / 10) if self._short_of_inodes() else 0
+        oldest = self._now() - self._max_age
         evicted = gone = 0
         for item in items:
-            if evicted >= excess and gone >= count:
+            if evicted >= excess and gone >= count and item.used >= oldest:
                 break
             if self._evict(item):
                 evicted += item.size

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from client.names import Kind
     from client.node.files import Files
     from client.settings import Settings
+    from client.signing.check import SignatureCheck
     from client.warnings import Notices
     from client.wire import Entry, Holder
 
@@ -48,10 +49,11 @@ class GuardedTier:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.time,
+        check: SignatureCheck | None = None,
     ) -> None:
-        self._tier = NodeTier(root, settings.project, shared=settings.node_shared, files=files, now=now)
+        self._tier = NodeTier(root, settings.project, shared=settings.node_shared, files=files, now=now, check=check)
         self._locks = KeyLocks(self._tier.tree, settings.project, clock=clock, sleep=sleep, now=now)
-        self._evictor = Evictor(self._tier.tree, settings.node_max_bytes, now=now)
+        self._evictor = Evictor(self._tier.tree, settings.node_max_bytes, max_age=settings.node_max_age, now=now)
         self._clock = clock
         self._sleep = sleep
         self._now = now

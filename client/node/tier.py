@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from client.names import Kind
     from client.node.permissions import Trust
+    from client.signing.check import SignatureCheck
 
 ENTRY_FILE = "entry.json"
 TEMPORARY = "tmp-"
@@ -70,8 +71,11 @@ class NodeTier:
         shared: bool = False,
         files: Files | None = None,
         now: Callable[[], float] = time.time,
+        check: SignatureCheck | None = None,
     ) -> None:
-        self.tree = Tree(root, shared=shared, files=files or Files())
+        """``check``: what it does not admit is not there, and gives way to what it does."""
+        self.tree = Tree(root, shared=shared, files=files or Files(), signed=check is not None and check.required)
+        self.check = check
         self.project = project
         self._files = self.tree.files
         self._now = now
@@ -83,7 +87,8 @@ class NodeTier:
         """
         for last in (False, True):
             try:
-                return self._get(kind, key)
+                stored = self._get(kind, key)
+                return stored if stored is not None and self._admits(stored) else None
             except OSError as error:
                 if error.errno == errno.ENOENT or (error.errno == errno.ESTALE and last):
                     return None
@@ -92,8 +97,15 @@ class NodeTier:
         return None
 
     def put(self, entry: Entry, neff: bytes) -> bool:
-        """Store an entry whole, and say whether it is ours: False if one stands there already."""
+        """Store an entry whole, and say whether it is ours: False if one stands there already.
+
+        Also False for one that could not be read again, because nobody vouches for it where that is required.
+        """
         files = self._files
+        if self.check is not None and self.check.required:
+            if self.check.verdict(entry) is not None:
+                return False
+            self._clear_untrusted(entry.kind, entry.key)
         with self.tree.directory(self.project, entry.kind, entry.key[:2], make=True) as (parent, trust):
             if self._exists(entry.key, parent):
                 return False
@@ -120,6 +132,16 @@ class NodeTier:
             doomed = unique_name(TEMPORARY)
             self._files.rename(key, doomed, parent)
             self.tree.remove(doomed, parent)
+
+    def _clear_untrusted(self, kind: Kind, key: str) -> None:
+        """Remove an entry that is not admitted: it would keep those that are from this place."""
+        with suppress(OSError, DamagedEntryError):
+            stored = self._get(kind, key)
+            if stored is not None and not self._admits(stored):
+                self.remove(kind, key)
+
+    def _admits(self, stored: Stored) -> bool:
+        return self.check is None or self.check.admits(stored.entry, f"the node tier {self.tree.root}")
 
     def _get(self, kind: Kind, key: str) -> Stored | None:
         files = self._files
@@ -212,7 +234,7 @@ class NodeTier:
         files = self._files
         directory = files.open_directory(temporary, parent)
         try:
-            if trust.group is not None:
+            if trust.widens:
                 files.set_mode(directory, trust.directory_mode)
             self.tree.create_file(MAIN_OUTPUT, directory, trust, neff)
             described = json.dumps(entry.to_json(), separators=(",", ":")).encode()

@@ -24,10 +24,12 @@ class Tree:
     Methods raise `OSError` as the file system does, and `UntrustedError` for what others could have written.
     """
 
-    def __init__(self, root: Path, *, shared: bool, files: Files) -> None:
+    def __init__(self, root: Path, *, shared: bool, files: Files, signed: bool = False) -> None:
+        """``signed``: signatures are required of what is read, see `client.node.permissions`."""
         self.root = root
         self.files = files
         self._shared = shared
+        self._signed = signed
 
     def make_root(self) -> None:
         """Create the tier's own directory, and its parents by the process's umask, if it is not there."""
@@ -47,7 +49,9 @@ class Tree:
         files = self.files
         descriptor = self._open_root()
         try:
-            trust = Trust.of_tier(files.status(descriptor), shared=self._shared, path=str(self.root))
+            trust = Trust.of_tier(
+                files.status(descriptor), shared=self._shared, path=str(self.root), signed=self._signed
+            )
             shown = str(self.root)
             for name in (LAYOUT, *names):
                 shown = f"{shown}/{name}"
@@ -63,7 +67,7 @@ class Tree:
         descriptor = self.files.open_lock_file(name, directory, trust.file_mode)
         try:
             trust.check(self.files.status(descriptor), name)
-            if trust.group is not None:
+            if trust.widens:
                 with suppress(PermissionError):  # made by another member, who has set it
                     self.files.set_mode(descriptor, trust.file_mode)
         except BaseException:
@@ -75,7 +79,7 @@ class Tree:
         """Write a new file into an opened directory."""
         descriptor = self.files.create_file(name, directory, trust.file_mode)
         try:
-            if trust.group is not None:
+            if trust.widens:
                 # the umask may have taken from the group what the tier gives it
                 self.files.set_mode(descriptor, trust.file_mode)
             self.files.write(descriptor, content)
@@ -119,7 +123,7 @@ class Tree:
             self.files.make_directory(name, parent, trust.directory_mode)
         except FileExistsError:
             return  # another process was first
-        if trust.group is not None:
+        if trust.widens:
             descriptor = self.files.open_directory(name, parent)
             try:
                 self.files.set_mode(descriptor, trust.directory_mode)

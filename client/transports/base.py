@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from client.errors import TransportError
 
@@ -51,6 +51,14 @@ class Damaged(TransportError):  # noqa: N818 - reads as the state it reports
         super().__init__(f"an output of {entry.key} should hash to {sha256}, but hashes to {found}")
         self.entry = entry
         self.sha256 = sha256
+
+
+class Unwanted(TransportError):  # noqa: N818
+    """An entry that the caller would not use, so that its program was not fetched; see `client.transports.wanted`."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(f"{entry.kind}/{entry.key} is not one that was wanted")
+        self.entry = entry
 
 
 class TooSlow(TransportError):  # noqa: N818
@@ -112,3 +120,11 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Drop connections; the transport may be used again afterwards."""
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """A transport whose other end wants to know what a process had from tiers that the other end never sees."""
+
+    def report(self, summary: Mapping[str, Any]) -> None:
+        """Send the summary of a process at its exit (`client.statistics.Statistics.to_json`, or a part of it)."""

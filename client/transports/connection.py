@@ -29,6 +29,22 @@ if TYPE_CHECKING:
 
 _KEEP_SECONDS = 30.0
 _KEEP = 16
+REQUEST_ID = "X-Request-Id"
+_HUNG_UP = (http.client.RemoteDisconnected, ConnectionResetError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+_UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
+"""OpenSSL's verify codes for a chain that ends at nobody we trust."""
+_OUR_CERTIFICATE = "see NEURON_CACHE_CLIENT_CERT"
+_TLS_REASONS = {
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": f"it wants a client certificate; {_OUR_CERTIFICATE}",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": f"it refused TLS, perhaps for want of a client certificate; {_OUR_CERTIFICATE}",
+    "TLSV1_ALERT_UNKNOWN_CA": f"it does not know who issued our client certificate; {_OUR_CERTIFICATE}",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": f"our client certificate has run out; {_OUR_CERTIFICATE}",
+    "SSLV3_ALERT_BAD_CERTIFICATE": f"it does not accept our client certificate; {_OUR_CERTIFICATE}",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": f"it does not accept our client certificate; {_OUR_CERTIFICATE}",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS; is its address http://?",
+    "RECORD_LAYER_FAILURE": "it does not speak TLS; is its address http://?",
+}
+"""What the commonest of OpenSSL's reasons mean, as the rest of a sentence about the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +176,9 @@ class Wire:
                 connection = None
         except (OSError, http.client.HTTPException) as error:
             path = request.target.partition("?")[0]  # what follows may be a signature that opens the object
-            raise Unreachable(f"{request.method} {origin}{path} failed: {_reason(error)}") from error
+            name = request.headers.get(REQUEST_ID)
+            shown = f"{request.method} {origin}{path}" + (f" (request {name})" if name else "")
+            raise Unreachable(f"{shown} failed: {_reason(error, origin, answer)}") from error
         finally:
             if answer is not None:
                 answer.response.close()
@@ -218,11 +236,28 @@ class Answer:
         return self.response
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted ({error.verify_message}); a private CA goes into NEURON_CACHE_CA_FILE"
+def _reason(error: Exception, origin: Origin, answer: Answer | None) -> str:
+    if isinstance(error, _HUNG_UP):
+        return "it closed the connection in the middle of its answer" if answer else _no_answer(origin)
+    if isinstance(error, ssl.SSLError):
+        return _tls_reason(error)
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     return f"{type(error).__name__} {error}".strip()[:200]
+
+
+def _no_answer(origin: Origin) -> str:
+    # servers drop a failed handshake before their alert is on its way, and plain text where they expect TLS
+    said = "it closed the connection without an answer"
+    if not origin.is_tls:
+        return f"{said}; is its address https://?"
+    return f"{said}; it may want a client certificate, or refuse ours ({_OUR_CERTIFICATE}), or not speak TLS"
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        hint = "; a private CA goes into NEURON_CACHE_CA_FILE" if error.verify_code in _UNKNOWN_AUTHORITY else ""
+        return f"its certificate is not accepted ({error.verify_message.rstrip('.')}){hint}"
+    return _TLS_REASONS.get(error.reason or "", f"TLS failed ({error.reason or error.strerror or error})")

@@ -42,7 +42,10 @@ def resolve(host: str, port: int, seconds: float, lookup: Lookup = _getaddrinfo)
         except UnicodeError:  # a label too long for IDNA
             answer.put(socket.gaierror(f"{host!r} is no host name"))
 
-    threading.Thread(target=look, name="neff-cache-lookup", daemon=True).start()
+    try:
+        threading.Thread(target=look, name="neff-cache-lookup", daemon=True).start()
+    except RuntimeError:  # from Python 3.12 on there are no new threads at exit: addresses still work, names do not
+        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
     try:
         found = answer.get(timeout=max(0.0, seconds))
     except queue.Empty:

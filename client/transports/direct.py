@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from client.errors import Denied, LeaseLost, Refused, TransportError, Unreachable
 from client.layout import ENTRY_FILE, output_file
 from client.names import MAIN_OUTPUT, check_project
-from client.transports import direct_lease, patience, publishing
+from client.transports import direct_lease, patience, publishing, wanted
 from client.transports.base import Damaged, Fetched, Published
 from client.transports.limits import DEFAULT_LIMITS
 from client.wire import Entry, Granted, Holder, Ready, Wait
@@ -73,6 +73,8 @@ class DirectTransport(ABC):
     def fetch(self, kind: Kind, key: str) -> Fetched | None:
         """See `client.transports.base.Transport.fetch`."""
         entry = self.entry(kind, key)
+        if entry is not None:
+            wanted.check(entry)
         output = None if entry is None else entry.output()
         if entry is not None and output is not None:
             patience.current().pace(DEFAULT_LIMITS, output, entry.compile_seconds)

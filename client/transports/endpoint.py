@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import ipaddress
+import os
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 CA_FILE_VARIABLE = "NEURON_CACHE_CA_FILE"
 CLIENT_CERT_VARIABLE = "NEURON_CACHE_CLIENT_CERT"
+CLIENT_KEY_VARIABLE = "NEURON_CACHE_CLIENT_KEY"
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -140,8 +143,9 @@ def _bypasses(pattern: str, origin: Origin) -> bool:
 def tls_context(environ: Mapping[str, str], *, own: bool) -> ssl.SSLContext:
     """Return the TLS settings: the system's certificates (or ``SSL_CERT_FILE``), and those of `CA_FILE_VARIABLE`.
 
-    The client certificate of `CLIENT_CERT_VARIABLE`, one PEM file with certificate and key, is only for the cache's
-    ``own`` origin. Raises `ConfigurationError` for a file that cannot be used.
+    The client certificate of `CLIENT_CERT_VARIABLE`, with its key in the same PEM file or in that of
+    `CLIENT_KEY_VARIABLE`, is only for the cache's ``own`` origin. Raises `ConfigurationError` for a file that cannot be
+    used.
     """
     context = ssl.create_default_context()
     authorities = environ.get(CA_FILE_VARIABLE)
@@ -150,15 +154,20 @@ def tls_context(environ: Mapping[str, str], *, own: bool) -> ssl.SSLContext:
             context.load_verify_locations(cafile=authorities)
         except OSError as error:
             raise ConfigurationError(f"{CA_FILE_VARIABLE}={authorities} cannot be used: {error}") from error
-    certificate = environ.get(CLIENT_CERT_VARIABLE)
+    certificate, key = environ.get(CLIENT_CERT_VARIABLE), environ.get(CLIENT_KEY_VARIABLE)
+    if own and key and not certificate:
+        raise ConfigurationError(
+            f"{CLIENT_KEY_VARIABLE} is set without the certificate: set {CLIENT_CERT_VARIABLE}, too"
+        )
     if certificate and own:
         try:
             # The password: OpenSSL would otherwise stop the job and ask for one at the terminal.
-            context.load_cert_chain(certificate, password=lambda: b"")
+            context.load_cert_chain(certificate, key or None, password=lambda: b"")
         except (OSError, ValueError) as error:
+            named = f"{CLIENT_CERT_VARIABLE}={certificate}" + (f", {CLIENT_KEY_VARIABLE}={key}" if key else "")
             raise ConfigurationError(
-                f"{CLIENT_CERT_VARIABLE}={certificate} cannot be used ({error}): expected a PEM file that holds the "
-                "certificate and its key, not encrypted"
+                f"{named} cannot be used ({error}): expected the certificate and its key in PEM, not encrypted, in one "
+                "file or in two"
             ) from error
     return context
 
@@ -166,3 +175,36 @@ def tls_context(environ: Mapping[str, str], *, own: bool) -> ssl.SSLContext:
 def route_to(origin: Origin, environ: Mapping[str, str], *, own: bool) -> Route:
     """Return how to reach ``origin``, our ``own`` server or one that it redirects to; raises `ConfigurationError`."""
     return Route(origin, proxy_for(origin, environ), tls_context(environ, own=own) if origin.is_tls else None)
+
+
+class OwnRoute:
+    """The route to our own server. Certificates that are renewed while a job runs count from the next connection on."""
+
+    def __init__(self, origin: Origin, environ: Mapping[str, str]) -> None:
+        self._origin = origin
+        self._environ = environ
+        self._stamp = self._look()
+        self._route = route_to(origin, environ, own=True)
+
+    def current(self) -> Route:
+        """Return the route; files that cannot be used, such as half of a new pair, leave the one before in force."""
+        stamp = self._look()
+        if stamp != self._stamp:
+            with suppress(ConfigurationError):
+                self._route = route_to(self._origin, self._environ, own=True)
+                self._stamp = stamp
+        return self._route
+
+    def _look(self) -> tuple[tuple[int, int, int] | None, ...]:
+        if not self._origin.is_tls:
+            return ()
+        names = (CA_FILE_VARIABLE, CLIENT_CERT_VARIABLE, CLIENT_KEY_VARIABLE)
+        return tuple(_file_stamp(path) for name in names if (path := self._environ.get(name)))
+
+
+def _file_stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116 - no Path is needed for it
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from client.errors import LeaseLost, Refused, Unreachable, WireError
 from client.names import MAIN_OUTPUT, check_digest, check_kind, check_project
-from client.transports import answers, patience, publishing
+from client.transports import answers, patience, publishing, wanted
 from client.transports.base import Fetched, Published, TooSlow, Verdict, Withdrawn
 from client.transports.limits import DEFAULT_LIMITS
 from client.transports.session import Session
@@ -71,9 +71,12 @@ class HttpTransport:
                 output = entry.output()
                 if output is None:
                     raise Unreachable(f"{self.address} answered with an entry that has no {MAIN_OUTPUT}")
+                wanted.check(entry)
                 return Fetched(entry, self._read_program(got, entry, output))
         # The entry was too large for a header: one round trip more, then the bytes by their digest.
         whole = self.entry(kind, key)
+        if whole is not None:
+            wanted.check(whole)
         neff = None if whole is None else self.read_output(whole, MAIN_OUTPUT)
         return None if whole is None or neff is None else Fetched(whole, neff)
 
@@ -168,6 +171,10 @@ class HttpTransport:
                 Withdrawn(check_kind(item["kind"]), check_digest(item["key"]), check_digest(item["sha256"], "digest"))
                 for item in value["revoked"]
             )
+
+    def report(self, summary: Mapping[str, Any]) -> None:
+        """See `client.transports.base.Reporting.report`."""
+        self._call("POST", f"/v1/{self._project}/reports", summary)
 
     def close(self) -> None:
         """Drop idle connections; the transport may be used again afterwards."""

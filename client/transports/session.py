@@ -1,5 +1,7 @@
 """Calls to one cache server: its address, its token, redirects, and what an unsuccessful answer means.
 
+Each request carries an id of ours in ``X-Request-Id``, under which the server logs it and our messages name it.
+
 A token never leaves the origin of the server's address: only GET follows a redirect, without the token where that leads
 to another origin (an object store), and a body is sent nowhere but home.
 """
@@ -7,16 +9,18 @@ to another origin (an object store), and a body is sent nowhere but home.
 from __future__ import annotations
 
 import http
+import os
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin
 
 from client._version import __version__
 from client.errors import ConfigurationError, Unreachable
-from client.token import TokenSource
-from client.transports import answers
-from client.transports.connection import Answer, Connection, Request, Wire
-from client.transports.endpoint import parse_origin, parse_server, route_to
+from client.token_source import TokenSource
+from client.transports import answers, patience
+from client.transports.connection import REQUEST_ID, Answer, Connection, Request, Wire
+from client.transports.endpoint import OwnRoute, parse_origin, parse_server, route_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,8 +52,8 @@ class Session:
         self._limits = limits
         self._monotonic = monotonic
         self._tokens = TokenSource(url, environ)
-        self._token = self._tokens.current()
-        self._route = route_to(self._origin, environ, own=True)
+        self._token = None if self._tokens.takes_time else self._tokens.current()
+        self._route = OwnRoute(self._origin, environ)
         self._wire = Wire(self._connect, monotonic)
         self.address = f"{self._origin}{self._base}"
 
@@ -57,11 +61,14 @@ class Session:
     def get(self, path: str, *, encoded: bool = False) -> Iterator[Got | None]:
         """GET ``path``; None if there is nothing. ``encoded`` accepts outputs as zstd frames."""
         origin, target, entry = self._origin, self._base + path, None
+        name = _request_id()
         for _ in range(_MAX_REDIRECTS + 1):
-            headers = {**self._headers(origin), "Accept-Encoding": "zstd" if encoded else "identity"}
-            with self._wire.exchange(origin, Request("GET", target, headers, self._limits.answer)) as answer:
+            headers = {**self._headers(origin, name), "Accept-Encoding": "zstd" if encoded else "identity"}
+            with self._exchange(origin, Request("GET", target, headers, self._limits.answer)) as answer:
                 if answer.status not in _REDIRECTS:
-                    yield self._got(answer, f"GET {self.address}{path}", entry, elsewhere=origin != self._origin)
+                    yield self._got(
+                        answer, f"GET {self.address}{path} (request {name})", entry, elsewhere=origin != self._origin
+                    )
                     return
                 entry = entry or answers.entry_in_header(answer)
                 location = answer.header("Location")
@@ -81,21 +88,44 @@ class Session:
         until: float = float("inf"),
     ) -> Iterator[Answer]:
         """Send a body; see `client.transports.connection.Request` for the times."""
-        headers = {**self._headers(self._origin), **headers}
+        name = _request_id()
+        headers = {**self._headers(self._origin, name), **headers}
         request = Request(method, self._base + path, headers, answer_seconds, body, until)
-        with self._wire.exchange(self._origin, request) as answer:
+        with self._exchange(self._origin, request) as answer:
             if answer.status in _REDIRECTS:
                 raise Unreachable(
                     f"{method} {self.address}{path} was redirected, and only GET follows: "
                     "set NEURON_CACHE_URL to the address the server really has"
                 )
             if answer.status not in _SUCCESS:
-                raise answers.problem(answer, f"{method} {self.address}{path}")
+                raise answers.problem(answer, f"{method} {self.address}{path} (request {name})")
             yield answer
 
     def close(self) -> None:
         """Drop idle connections."""
         self._wire.close()
+
+    @contextmanager
+    def _exchange(self, origin: Origin, request: Request) -> Iterator[Answer]:
+        """Send a request; if our server refuses the token (it may have run out), once more with another, if any."""
+        token = self._current_token() if origin == self._origin else None
+        with self._wire.exchange(origin, _authorized(request, token)) as answer:
+            other = None
+            if answer.status == http.HTTPStatus.UNAUTHORIZED and token is not None:
+                with suppress(ConfigurationError):
+                    other = self._tokens.instead_of(token, patience.current().quiet)
+            if other is None:
+                yield answer
+                return
+            answer.read_small(_MAX_IGNORED)
+        self._token = other
+        with self._wire.exchange(origin, _authorized(request, other)) as answer:
+            yield answer
+
+    def _current_token(self) -> str | None:
+        with suppress(ConfigurationError):  # a token file that is just being replaced: the last one goes on
+            self._token = self._tokens.current(patience.current().quiet)
+        return self._token
 
     @staticmethod
     def _got(answer: Answer, what: str, entry: Entry | None, *, elsewhere: bool) -> Got | None:
@@ -107,22 +137,29 @@ class Session:
             return None
         raise answers.problem(answer, what)
 
-    def _headers(self, origin: Origin) -> dict[str, str]:
+    def _headers(self, origin: Origin, name: str) -> dict[str, str]:
         headers = {"User-Agent": f"neff-cache/{__version__}"}
         if origin == self._origin:
-            with suppress(ConfigurationError):  # a token file that is just being replaced: the last one goes on
-                self._token = self._tokens.current()
-            if self._token is not None:
-                headers["Authorization"] = f"Bearer {self._token}"
+            headers[REQUEST_ID] = name
         return headers
 
     def _connect(self, origin: Origin) -> Connection:
         if origin == self._origin:
-            return Connection(self._route, self._limits, self._monotonic)
+            return Connection(self._route.current(), self._limits, self._monotonic)
         try:
             return Connection(route_to(origin, self._environ, own=False), self._limits, self._monotonic)
         except ConfigurationError as error:
             raise Unreachable(f"{self.address} redirects to {origin}: {error}") from error
+
+
+def _authorized(request: Request, token: str | None) -> Request:
+    if token is None:
+        return request
+    return replace(request, headers={**request.headers, "Authorization": f"Bearer {token}"})
+
+
+def _request_id() -> str:
+    return os.urandom(8).hex()
 
 
 def _redirected(origin: Origin, target: str, location: str) -> tuple[Origin, str]:

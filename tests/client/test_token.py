@@ -4,15 +4,17 @@ import os
 import stat
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from client.errors import ConfigurationError
-from client.token import TokenSource, client_token, ensure_user_token, is_loopback, read_user_token, user_token_path
+from client.token import ensure_user_token, is_loopback, read_user_token, user_token_path
+from client.token_source import TokenSource, client_token
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
 HERE = "http://127.0.0.1:8080"
 
@@ -103,6 +105,25 @@ def test_a_pipe_in_place_of_the_token_hangs_nobody(environ: dict[str, str], path
     os.mkfifo(path, 0o600)
     with pytest.raises(ConfigurationError, match="no regular file"):
         read_user_token(environ)
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_file_is_refused_by_name_and_leaves_nothing_open(
+    environ: dict[str, str], path: Path, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(path)
+    make(tmp_path / "given")
+    before = _open_files()
+    for _ in range(3):
+        with pytest.raises(ConfigurationError, match="no regular file"):
+            read_user_token(environ)
+        with pytest.raises(ConfigurationError, match="no regular file"):
+            client_token("http://cache", {"NEURON_CACHE_TOKEN_FILE": str(tmp_path / "given")})
+    assert _open_files() == before
+
+
+def _open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 @pytest.mark.parametrize("content", ["", "\n", "two words", "a\nb", "café", "a\0b"])

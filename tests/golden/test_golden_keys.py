@@ -103,6 +103,28 @@ def test_what_changes_the_program_changes_the_key(name, old, new):
     assert key_of_text(text.replace(old, new))[0] != key_of_text(text)[0]
 
 
+REDUCED = """module {
+  func.func public @main(%NAME: tensor<4xf32>) -> tensor<4xf32> {
+    %0 = "stablehlo.all_reduce"(%NAME) ({
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %1 = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %1 : tensor<f32>
+    }) {replica_groups = dense<GROUPS> : tensor<2x2xi64>} : (tensor<4xf32>) -> tensor<4xf32> loc("NAME")
+    return %0 : tensor<4xf32>
+  }
+}
+"""
+
+
+def test_a_collectives_group_is_keyed_by_its_ranks_and_not_by_its_name():
+    def key(name: str, groups: str) -> str:
+        return key_of_text(REDUCED.replace("NAME", name).replace("GROUPS", groups))[0]
+
+    pairs = "[[0, 1], [2, 3]]"
+    assert key("process_group_0", pairs) == key("process_group_7", pairs)
+    assert key("process_group_0", pairs) != key("process_group_0", "[[0, 2], [1, 3]]")
+
+
 def test_the_lowest_version_of_the_ladder_is_taken():
     keys = json.loads(KEYS.read_text())
     assert {name: version for name, (_, version) in keys.items() if version != "1.0.0"} == {"tan": "1.4.0"}

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from client.doctor import table, variables
+from client import look_alikes
+from client.doctor import table
 from client.doctor.base import Row, State, Surroundings, ok, problem
 from client.doctor.server import MAX_SKEW
 from client.doctor.server import check as check_server
@@ -134,13 +135,37 @@ def test_a_setting_that_nobody_reads_is_answered_with_what_was_meant(alone: Comm
         ("NEURON_CC_FLAGS", "-O2 --cache_dir=/x", "libneuronxla"),
         ("VLLM_NEURON_REMOTE_CACHE", "/x", "vLLM"),
         ("NEURON_LIBTORCH_REMOTE_CACHE", "/x", "libtorch"),
-        ("TORCH_NEURONX_NEFF_CACHE_DIR", "/x", "torch-neuronx"),
+        ("TORCH_NEURONX_NEFF_CACHE_DIR", "/x", "TorchNeuron"),
     ],
 )
 def test_a_setting_of_another_cache_is_told_from_ours(alone: CommandLine, name: str, value: str, reader: str) -> None:
-    found = _findings(alone, "look-alikes", {name: value})
-    assert [one["state"] for one in found] == ["note"]
-    assert reader in found[0]["text"]
+    notes = [one for one in _findings(alone, "other caches", {name: value, "PATH": "/none"}) if one["state"] == "note"]
+    (found,) = [one for one in notes if name in one["text"]]
+    assert reader in found["text"]
+    assert f"neff-cache {'import s3://bucket/cache' if '://' in value else 'sync /x'} --layout " in found["advice"]
+
+
+def test_each_setting_of_another_cache_has_its_line_set_or_not(alone: CommandLine) -> None:
+    texts = " ".join(one["text"] for one in _findings(alone, "other caches", {"PATH": "/none"}))
+    for name in (
+        "NEURON_COMPILE_CACHE_URL",
+        "VLLM_NEURON_REMOTE_CACHE",
+        "NEURON_LIBTORCH_REMOTE_CACHE",
+        "TORCH_NEURONX_NEFF_CACHE_DIR",
+    ):
+        assert f"{name} is not set" in texts
+
+
+def test_a_folder_in_the_flags_is_said_to_come_first(alone: CommandLine) -> None:
+    environment = {"NEURON_CC_FLAGS": "--cache_dir /old --cache_dir=/new", "NEURON_COMPILE_CACHE_URL": "/unused"}
+    texts = [one["text"] for one in _findings(alone, "other caches", environment)]
+    assert any(text.startswith("--cache_dir=/new in NEURON_CC_FLAGS") for text in texts)
+    assert any(text.startswith("NEURON_COMPILE_CACHE_URL=/unused is not used") for text in texts)
+
+
+def test_no_password_in_another_caches_address_is_printed(alone: CommandLine) -> None:
+    ran = alone.run("doctor", environment={"NEURON_COMPILE_CACHE_URL": "s3://me:secret-of-mine@bucket/x"})
+    assert "secret-of-mine" not in ran.stdout + ran.stderr
 
 
 def test_an_address_without_a_scheme_is_answered_with_a_guess(alone: CommandLine) -> None:
@@ -183,14 +208,14 @@ def test_a_check_that_fails_does_not_end_the_examination(alone: CommandLine, mon
 
 
 def test_every_setting_that_something_reads_is_known_to_doctor() -> None:
-    root = Path(variables.__file__).resolve().parents[2]
+    root = Path(look_alikes.__file__).resolve().parents[1]
     read = set(re.findall(r"NEURON_CACHE_[A-Z_]*[A-Z]", (root / "docs" / "settings.md").read_text()))
     for package in ("client", "neuron_backend"):
         for path in (root / package).rglob("*.py"):
-            if path != Path(variables.__file__):
+            if path != Path(look_alikes.__file__):
                 read |= set(re.findall(r"\bNEURON_CACHE_[A-Z_]*[A-Z]\b", path.read_text()))
     fields = re.findall(r'read\.\w+\("([A-Z_]+)"', (root / "client" / "settings.py").read_text())
     assert fields
     read |= {f"NEURON_CACHE_{name}" for name in fields}
-    assert read <= variables.KNOWN
-    assert read >= variables.KNOWN
+    assert read <= look_alikes.KNOWN
+    assert read >= look_alikes.KNOWN

@@ -28,6 +28,23 @@ def test_the_reference_says_what_the_commands_say() -> None:
     assert DOCUMENT.read_text() == reference(), "run `python -m client.cli.reference --write`"
 
 
+@pytest.mark.parametrize(
+    ("typed", "completed"), [("neff-cache pu", ["pull", "put"]), ("neff-cache pull --jo", ["--jobs"])]
+)
+def test_the_shell_completes_commands_and_options(typed: str, completed: list[str]) -> None:
+    start = "import sys; sys.argv[0] = 'neff-cache'; from client.cli.main import main; main()"
+    asked = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_NEFF_CACHE_COMPLETE": "complete_bash"}
+    ran = subprocess.run(
+        [sys.executable, "-c", start],
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ran.stdout.split() == completed
+
+
 @pytest.mark.parametrize("status", Exit)
 def test_every_exit_status_is_documented(status: Exit) -> None:
     assert MEANINGS[status]

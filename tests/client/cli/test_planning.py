@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from client.cache import Cache
 from client.layout import entry_folder
 from tests.client.programs import build, compiled, document
 
@@ -24,7 +25,15 @@ def test_a_pulled_plan_is_on_this_machines_disk(shared: CommandLine) -> None:
     ran = shared.run("pull", shared.plan(*entries), "--json")
     assert ran.status == 0
     sizes = sum(len(program.neff) for program in programs.values())
-    assert ran.json == {"entries": 3, "present": 0, "pulled": 3, "bytes": sizes, "missing": [], "gone": []}
+    assert ran.json == {
+        "entries": 3,
+        "present": 0,
+        "pulled": 3,
+        "bytes": sizes,
+        "missing": [],
+        "gone": [],
+        "refused": [],
+    }
     for entry, program in zip(entries, programs.values(), strict=True):
         stored = shared.tier.get(entry.kind, entry.key)
         assert stored is not None
@@ -200,3 +209,35 @@ def test_a_program_larger_than_a_group_is_pulled_whole(served: CommandLine) -> N
     stored = served.tier.get(entry.kind, entry.key)
     assert stored is not None
     assert hashlib.sha256(stored.neff).digest() == hashlib.sha256(program).digest()
+
+
+def test_what_is_pulled_is_as_open_to_the_group_as_what_is_compiled(folder: CommandLine) -> None:
+    """A temporary file's 0600 that survives its rename keeps the members of a group out."""
+    pulled, made = folder.share(document("pulled")), document("made")
+    folder.node_dir.mkdir(mode=0o2770)
+    folder.node_dir.chmod(0o2770)
+    shared = {"NEURON_CACHE_NODE_SHARED": "group"}
+    mask = os.umask(0o077)
+    try:
+        assert folder.run("pull", folder.plan(pulled), environment=shared).status == 0
+        cache = Cache.from_environment({"NEURON_CACHE_NODE_DIR": str(folder.node_dir), **shared})
+        cache.get_or_compile(made, compiled)
+        cache.close()
+    finally:
+        os.umask(mask)
+
+    def modes(key: str) -> dict[str, str]:
+        (place,) = folder.node_dir.rglob(key)
+        return {path.name: oct(path.stat().st_mode & 0o7777) for path in (place, *place.iterdir()) if path != place} | {
+            "folder": oct(place.stat().st_mode & 0o7777)
+        }
+
+    assert (
+        modes(pulled.key)
+        == modes(made.key)
+        == {
+            "folder": "0o2770",
+            "model.neff": "0o660",
+            "entry.json": "0o660",
+        }
+    )

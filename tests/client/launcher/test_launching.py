@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client.launcher.script import install
+from client.signing.keys import PrivateKey
 from tests.client.launcher.test_module import HLO
 from tests.fakes.waiting import is_running, wait_until
 from tests.support.launching import WORDS, Host, kernel_call, module_text
@@ -93,6 +94,14 @@ def test_an_entry_holds_the_log_the_module_and_the_kernels(host: Host) -> None:
     assert set(outputs) >= {"model.neff", "compile.log", "module.mlir"}
     assert [size for name, size in outputs.items() if name.startswith("kernel-")] == [len(b"kernel")]
     assert len(entry_of(host)["key_document"]["kernels"]) == 1
+
+
+def test_memory_is_reserved_by_the_size_of_the_module(host: Host) -> None:
+    assert host.compile().returncode == 0
+    (learned,) = (host.folder / "node").rglob("peaks.json")
+    ((size, peak),) = next(iter(json.loads(learned.read_text())["compilers"].values()))
+    assert size == (host.work / "in.mlir").stat().st_size
+    assert peak > 1 << 20
 
 
 def test_the_same_kernel_at_another_path_hits_and_a_changed_one_compiles(host: Host) -> None:
@@ -190,6 +199,25 @@ def test_a_tier_that_others_can_write_is_not_believed(host: Host) -> None:
     assert result.returncode == 0
     assert host.compiles == 2
     assert b"written by every user" in result.stderr
+
+
+def test_where_signatures_are_required_only_what_is_signed_is_delivered(host: Host, tmp_path: Path) -> None:
+    host.compile()
+    key = PrivateKey.generate()
+    key.save(tmp_path / "key")
+    (tmp_path / "trusted").write_text(f"{key.public} builder\n")
+    signed = host.environment(
+        NEURON_CACHE_SIGNING_KEY=str(tmp_path / "key"),
+        NEURON_CACHE_TRUSTED_KEYS=str(tmp_path / "trusted"),
+        NEURON_CACHE_SIGNATURES="require",
+    )
+    result = host.compile(environment=signed)
+    assert (result.returncode, host.compiles) == (0, 2)
+    assert b"is not signed" in result.stderr
+    assert host.compile(environment=signed).stderr == b""
+    (tmp_path / "trusted").write_text(f"{key.public} builder revoked=2026-11-30\n")
+    assert host.compile(environment={**signed, "NEURON_CACHE_MODE": "ro"}).returncode == 0
+    assert host.compiles == 3
 
 
 def test_another_build_of_the_compiler_makes_another_key(host: Host) -> None:

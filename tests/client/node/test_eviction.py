@@ -186,6 +186,41 @@ def test_few_free_inodes_evict_a_tenth_though_bytes_abound(tier):
     assert sum(_held(tier, keys)) == 18
 
 
+def test_what_nobody_has_used_for_too_long_goes_though_there_is_room(tier):
+    keys = _fill(tier, 10)  # the last one was used eleven minutes ago, the first one twenty
+    Evictor(tier.tree, max_bytes=1 << 40, max_age=15.5 * 60).sweep()
+    assert _held(tier, keys) == [False] * 5 + [True] * 5
+
+
+def test_the_age_of_entries_is_looked_at_once_a_day_and_by_whoever_stores_something(tier):
+    old = _fill(tier, 3)
+    past = time.time() - 100 * DAY
+    for key in old:
+        os.utime(_path(tier, key), (past, past))
+    first = Evictor(tier.tree, max_bytes=1 << 40, max_age=90 * DAY)
+    first.written(SIZE)
+    assert not any(_held(tier, old))
+
+    late = _fill(tier, 3)
+    for key in late:
+        os.utime(_path(tier, key), (past, past))
+    first.written(SIZE)
+    assert all(_held(tier, late)), "swept a moment ago"
+    tomorrow = Evictor(tier.tree, max_bytes=1 << 40, max_age=90 * DAY, now=lambda: time.time() + DAY + 60)
+    tomorrow.written(SIZE)
+    assert not any(_held(tier, late))
+
+
+def test_a_pulled_entry_in_use_is_never_too_old(tier):
+    keys = _fill(tier, 2)
+    past = time.time() - 100 * DAY
+    for key in keys:
+        os.utime(_path(tier, key), (past, past))
+    assert tier.get(Kind.GRAPH, keys[1]) is not None
+    Evictor(tier.tree, max_bytes=1 << 40, max_age=90 * DAY).sweep()
+    assert _held(tier, keys) == [False, True]
+
+
 @pytest.mark.parametrize("content", ["[", "1\n" * 40_000, "12\n3x\n"])
 def test_a_usage_file_that_means_nothing_is_measured_anew(tier, content):
     _fill(tier, 10)

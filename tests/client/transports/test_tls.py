@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -17,48 +15,16 @@ from client.names import Kind
 from client.transports.http import HttpTransport
 from tests.client.programs import build, document, entry_of
 from tests.client.transports.raw_server import RawServer, answer
+from tests.support.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
-
 DOCUMENT = document()
 NEFF = build()
 ENTRY = entry_of(DOCUMENT, {"model.neff": NEFF})
 HIT = answer(200, NEFF, Neff_Entry=ENTRY.to_header() or "")
-
-
-class Authority:
-    """A private certificate authority."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.file = folder / "ca.pem"
-        usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")  # what strict verification asks for
-        self._openssl(
-            "req", "-x509", "-subj", "/CN=private", "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", *usage
-        )
-
-    def certificate(self, name: str, *options: str, days: int = 1) -> Path:
-        """Make a certificate for ``name``; return one file that holds it and its key."""
-        self._openssl("req", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr", *options)
-        names = self.folder / "names"
-        names.write_text(f"subjectAltName=DNS:{name}")
-        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", str(names), "-days", str(days))
-        self._run("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.crt", *signed)
-        both = self.folder / f"{name}.pem"
-        both.write_text("".join((self.folder / f"{name}.{part}").read_text() for part in ("crt", "key")))
-        return both
-
-    def _openssl(self, *arguments: str) -> None:
-        new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-        unencrypted = () if "-passout" in arguments else ("-nodes",)
-        self._run(arguments[0], *new_key, *unencrypted, *arguments[1:])
-
-    def _run(self, *arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True, timeout=30)  # noqa: S607 - whichever is there
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +37,8 @@ def tls_server(
     authority: Authority, name: str = "localhost", *, days: int = 1, mutual: bool = False
 ) -> Iterator[RawServer]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(authority.certificate(name, days=days))
+    own = authority.sign(name, hosts=(name,), days=days)
+    context.load_cert_chain(own.certificate, own.key)
     if mutual:
         context.load_verify_locations(authority.file)
         context.verify_mode = ssl.CERT_REQUIRED
@@ -104,8 +71,12 @@ def test_an_unknown_authority_is_refused_and_the_setting_named(authority: Author
 
 
 def test_a_certificate_for_another_name_is_refused(authority: Authority) -> None:
-    with tls_server(authority, "another.example") as server, pytest.raises(Unreachable, match="ostname mismatch"):
+    with (
+        tls_server(authority, "another.example") as server,
+        pytest.raises(Unreachable, match="ostname mismatch") as caught,
+    ):
         fetch(server, NEURON_CACHE_CA_FILE=authority.file)
+    assert "NEURON_CACHE_CA_FILE" not in str(caught.value)  # that would not help
 
 
 def test_a_certificate_that_ran_out_is_refused(authority: Authority) -> None:
@@ -113,19 +84,71 @@ def test_a_certificate_that_ran_out_is_refused(authority: Authority) -> None:
         fetch(server, NEURON_CACHE_CA_FILE=authority.file)
 
 
-def test_a_client_certificate_is_shown_where_it_is_asked_for(authority: Authority) -> None:
-    certificate = authority.certificate("job")
+def test_a_client_certificate_is_shown_where_it_is_asked_for(authority: Authority, tmp_path: Path) -> None:
+    job = authority.sign("job")
+    both = tmp_path / "both.pem"
+    both.write_bytes(job.certificate.read_bytes() + job.key.read_bytes())
     with tls_server(authority, mutual=True) as server:
         environment = {"NEURON_CACHE_CA_FILE": authority.file}
-        with pytest.raises(Unreachable):
+        with pytest.raises(Unreachable, match="wants? a client certificate.*NEURON_CACHE_CLIENT_CERT"):
             fetch(server, **environment)
-        assert fetch(server, **environment, NEURON_CACHE_CLIENT_CERT=certificate) == NEFF
+        assert fetch(server, **environment, NEURON_CACHE_CLIENT_CERT=both) == NEFF
+        pair = {"NEURON_CACHE_CLIENT_CERT": job.certificate, "NEURON_CACHE_CLIENT_KEY": job.key}
+        assert fetch(server, **environment, **pair) == NEFF
+
+
+@pytest.mark.parametrize("fault", ["expired", "stranger"])
+def test_a_client_certificate_that_is_refused_is_what_the_error_is_about(
+    authority: Authority, tmp_path: Path, fault: str
+) -> None:
+    signer = authority if fault == "expired" else Authority(tmp_path, "stranger")
+    job = signer.sign("job", days=-1 if fault == "expired" else 1, file=fault)
+    with tls_server(authority, mutual=True) as server, pytest.raises(Unreachable, match="client certificate") as caught:
+        fetch(
+            server,
+            NEURON_CACHE_CA_FILE=authority.file,
+            NEURON_CACHE_CLIENT_CERT=job.certificate,
+            NEURON_CACHE_CLIENT_KEY=job.key,
+        )
+    assert "NEURON_CACHE_CLIENT_CERT" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_certificate_that_is_renewed_counts_from_the_next_connection_on(authority: Authority) -> None:
+    job = authority.sign("renewed")
+    shown: list[str] = []
+    with tls_server(authority, mutual=True) as server:
+
+        def remember(request: object, sock: socket.socket) -> bytes:
+            assert isinstance(sock, ssl.SSLSocket)
+            shown.append(str((sock.getpeercert() or {})["serialNumber"]))
+            return HIT
+
+        server.script = remember
+        environment = {
+            "NEURON_CACHE_CA_FILE": str(authority.file),
+            "NEURON_CACHE_CLIENT_CERT": str(job.certificate),
+            "NEURON_CACHE_CLIENT_KEY": str(job.key),
+        }
+        transport = HttpTransport(server.url, "default", environment)
+        for renewal in (lambda: None, lambda: job.key.write_bytes(b"half a pair"), lambda: authority.sign("renewed")):
+            renewal()
+            transport.close()
+            assert transport.fetch(Kind.GRAPH, DOCUMENT.key) is not None
+        transport.close()
+    assert shown[0] == shown[1] != shown[2]
 
 
 def test_a_locked_key_is_refused_without_asking_at_the_terminal(authority: Authority) -> None:
-    certificate = authority.certificate("locked", "-passout", "pass:secret")
+    locked = authority.sign("locked", password=b"secret")
+    environment = {"NEURON_CACHE_CLIENT_CERT": str(locked.certificate), "NEURON_CACHE_CLIENT_KEY": str(locked.key)}
     with pytest.raises(ConfigurationError, match="not encrypted"):
-        HttpTransport("https://localhost", "default", {"NEURON_CACHE_CLIENT_CERT": str(certificate)})
+        HttpTransport("https://localhost", "default", environment)
+
+
+def test_a_key_without_its_certificate_is_a_mistake_that_is_said(authority: Authority) -> None:
+    with pytest.raises(ConfigurationError, match="set NEURON_CACHE_CLIENT_CERT, too"):
+        HttpTransport("https://localhost", "default", {"NEURON_CACHE_CLIENT_KEY": str(authority.sign("alone").key)})
 
 
 @pytest.mark.parametrize("name", ["NEURON_CACHE_CA_FILE", "NEURON_CACHE_CLIENT_CERT"])
@@ -140,7 +163,7 @@ def test_a_file_that_is_no_certificate_is_refused_by_its_setting(tmp_path: Path,
 def test_a_server_without_tls_is_unreachable() -> None:
     with RawServer(lambda request, sock: HIT) as server:
         server.url = f"https://localhost:{server.port}"
-        with pytest.raises(Unreachable):
+        with pytest.raises(Unreachable, match="(does|may) .*not speak TLS"):
             fetch(server)
 
 
