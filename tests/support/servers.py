@@ -62,7 +62,7 @@ def running_server(folder: Path, *arguments: str, environment: Mapping[str, str]
     )
     assert process.stdout is not None
     line = process.stdout.readline()
-    url = next((word for word in line.split() if word.startswith("http://")), None)
+    url = next((word for word in line.split() if word.startswith(("http://", "https://"))), None)
     server = Server(url or "", folder / "data", config, process)
     try:
         assert url is not None, f"the server did not start: {line!r}"
