@@ -8,7 +8,11 @@ from urllib.parse import quote
 import typer
 
 from cache_server.admin_calls import admin_calls
+from cache_server.audit_cli import audit
 from cache_server.integrity_cli import fsck, rebuild_index
+from cache_server.life_cycle_cli import backup, check_config, gc, migrate
+from cache_server.token_offline_cli import offline_token_app
+from cache_server.trust_cli import trust_app
 from client.cli.opening import Here
 from client.cli.options import JsonFlag, Project, Url  # noqa: TC001 - typer reads the annotations
 from client.cli.output import print_json, print_table, say
@@ -23,15 +27,23 @@ if TYPE_CHECKING:
     from client.wire import Json
 
 admin_app = typer.Typer(
-    help="Operate a cache server: figures, quotas, rules, pins, collection, integrity.", no_args_is_help=True
+    help="Operate a cache server: figures, quotas, rules, pins, collection, integrity, audit, first tokens.",
+    no_args_is_help=True,
 )
 collection_app = typer.Typer(
     help="Collect the entries that are worth least; stop it and let it go on.", no_args_is_help=True
 )
 
 admin_app.add_typer(collection_app, name="collection")
+admin_app.add_typer(trust_app, name="trust")
 admin_app.command("fsck")(fsck)
 admin_app.command("rebuild-index")(rebuild_index)
+admin_app.command("audit")(audit)
+admin_app.command("check-config")(check_config)
+admin_app.command("migrate")(migrate)
+admin_app.command("backup")(backup)
+admin_app.command("gc")(gc)
+admin_app.add_typer(offline_token_app, name="token")
 
 _Value = TypeVar("_Value")
 

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
-from cache_server.database import entries
+from cache_server import periodic
 from cache_server.errors import PROBLEM_JSON, Problem
 from cache_server.gate import Gate
-from cache_server.routes import admin, explain, fetch, integrity, leases, operations, policy, projects
+from cache_server.interface.document import describe
+from cache_server.routes import (
+    admin,
+    audit,
+    explain,
+    fetch,
+    integrity,
+    interface,
+    leases,
+    operations,
+    policy,
+    probes,
+    projects,
+    tokens,
+    trust,
+)
 from cache_server.routes import entries as entry_routes
 from cache_server.routes.artifacts import ArtifactLane
 from cache_server.service import Service
-from client import __version__
 from client.errors import NeffCacheError
 
 if TYPE_CHECKING:
@@ -31,6 +47,12 @@ if TYPE_CHECKING:
     from cache_server.database.engine import Clock
     from cache_server.gate import Passage
     from cache_server.settings import Settings
+
+ROUTERS = (
+    *(module.router for module in (entry_routes, leases, projects, policy, trust, fetch, explain, integrity)),
+    *(module.router for module in (admin, tokens, audit, operations, probes, interface)),
+    tokens.own_router,
+)
 
 _log = structlog.get_logger("cache_server")
 
@@ -45,13 +67,9 @@ def create_app(settings: Settings, *, service: Service | None = None, clock: Clo
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        settings, workers = opened.settings, opened.workers
-        tasks = [
-            asyncio.create_task(_sweep_forever(opened)),
-            asyncio.create_task(opened.usage.keep_writing(settings.usage_seconds, workers)),
-            asyncio.create_task(opened.collection.keep_collecting(settings.collect_seconds, workers, opened.duty)),
-        ]
-        opened.scrubbing.start()
+        tasks = [asyncio.create_task(task) for task in periodic.tasks(opened)]
+        if opened.settings.role != "api":
+            opened.scrubbing.start()
         try:
             yield
         finally:
@@ -64,16 +82,21 @@ def create_app(settings: Settings, *, service: Service | None = None, clock: Clo
             if service is None:
                 opened.close()
 
+    # described by `cache_server.interface`; an address with a slash too many is another address, not a redirect
     app = FastAPI(
-        title="neff-cache",
-        version=__version__,
-        summary="A persistent, content-addressed compilation cache for AWS Neuron.",
         lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
+        # newer versions send spans, metrics and logs of their own as soon as OpenTelemetry's variables are set, parts
+        # of bodies among them: ours are in `cache_server.otel`. To older ones this means nothing
+        telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = opened
-    for module in (entry_routes, leases, projects, policy, fetch, explain, integrity, admin, operations):
-        app.include_router(module.router)
+    app.state.document = interface_document
+    for router in ROUTERS:
+        app.include_router(router)
     app.add_exception_handler(NeffCacheError, _answer)
     app.add_exception_handler(Exception, _answer)
     app.add_exception_handler(HTTPException, _answer_http)
@@ -81,20 +104,10 @@ def create_app(settings: Settings, *, service: Service | None = None, clock: Clo
     return Gate(app, service=opened, lane=ArtifactLane(opened).route)
 
 
-async def _sweep_forever(service: Service) -> None:
-    def know_projects() -> None:
-        with service.database.reading() as connection:
-            for row in entries.totals(connection):
-                service.metrics.know_project(row.project)
-
-    while True:
-        try:
-            await service.workers.run(know_projects)
-            if await service.workers.run(service.duty.is_ours):
-                await service.workers.run(service.sweeping.sweep)
-        except Exception as error:  # noqa: BLE001 - the next round may go well; the server serves meanwhile
-            _log.error("sweep failed", exc_info=error)
-        await asyncio.sleep(service.settings.sweep_seconds)
+@functools.cache
+def interface_document() -> dict[str, Any]:
+    """Return the OpenAPI document, which no setting changes."""
+    return describe(ROUTERS)
 
 
 async def _answer(request: Request, error: Exception) -> Response:
@@ -108,13 +121,33 @@ async def _answer(request: Request, error: Exception) -> Response:
 async def _answer_http(request: Request, error: Exception) -> Response:
     """Turn what FastAPI's own routing says into the table's rows."""
     status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
-    headers = error.headers if isinstance(error, HTTPException) else None
-    names = {HTTPStatus.NOT_FOUND: "not_found", HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed"}
-    return await _answer(request, Problem(names.get(HTTPStatus(status), "invalid"), headers=headers))
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers = {"Allow": ", ".join(_methods_of(request.url.path))}
+        return await _answer(request, Problem("method_not_allowed", headers=headers))
+    return await _answer(request, Problem("not_found" if status == HTTPStatus.NOT_FOUND else "invalid"))
+
+
+def _methods_of(path: str) -> list[str]:
+    """Return all methods of an address: FastAPI has a route for each, and names those of the first."""
+    found = {
+        method
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, Route) and route.path_regex.match(path)
+        for method in route.methods or ()
+    }
+    return sorted(found | {"HEAD"} if "GET" in found else found)
 
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:
     """Say the first thing that is wrong, in one sentence."""
     first = error.errors()[0] if isinstance(error, RequestValidationError) else {"loc": (), "msg": str(error)}
+    if tuple(first["loc"]) == ("body",) and await request.body() and not _is_json(request):
+        return await _answer(request, Problem("unsupported_type", headers={"Accept": "application/json"}))
     where = ".".join(str(part) for part in first["loc"])
     return await _answer(request, Problem("invalid", f"{where}: {first['msg']}"))
+
+
+def _is_json(request: Request) -> bool:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return media_type == "application/json" or media_type.endswith("+json")

@@ -1,36 +1,39 @@
-"""Settings of a command, from its options and the environment; what is wrong with them in one sentence."""
+"""Settings of a command, from its options, the environment and a file; what is wrong with them in one sentence."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-
-from client.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cache_server.configuration import Configured
     from cache_server.settings import Settings
 
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="TOML file of settings; see docs/server.toml. [default: none]")
+]
 
-def read_settings(command: str, given: Mapping[str, Any]) -> Settings:
-    """Return the settings; options that are None leave theirs to the environment.
+
+def read_settings(command: str, given: Mapping[str, Any], config: Path | None = None) -> Settings:
+    """Return the settings; options that are None leave theirs to the environment, and that to the file.
 
     Raises `ConfigurationError` for a value that is refused, `typer.Exit` where the server is not installed.
     """
-    try:
-        from pydantic import ValidationError  # noqa: PLC0415 - the base install has no web framework
+    return read_configured(command, given, config).settings
 
-        from cache_server.settings import Settings  # noqa: PLC0415
+
+def read_configured(command: str, given: Mapping[str, Any], config: Path | None = None) -> Configured:
+    """Return the settings and where they come from; see `read_settings`."""
+    try:
+        from cache_server.configuration import configure  # noqa: PLC0415 - the base install has no web framework
     except ModuleNotFoundError as error:
         typer.echo(
             f"neff-cache {command} needs {error.name}: install it with `pip install 'neff-cache[server]'`", err=True
         )
         raise typer.Exit(2) from error
-    try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = ".".join(str(part) for part in problem["loc"])
-        raise ConfigurationError(f"setting {name} = {problem['input']!r} is refused: {problem['msg']}") from error
+    return configure({name: value for name, value in given.items() if value is not None}, os.environ, config)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
+from cache_server.access import check_path
 from cache_server.errors import Problem
 from cache_server.hosts import HostList
 from cache_server.http.asgi import Incoming, header, send_problem
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 UNGUARDED = frozenset({"/healthz", "/readyz"})
 """Probes come by address, from machines without a token."""
+
+_OF_COLLECTORS = UNGUARDED | {"/metrics", "/admin/v1/readiness"}
+"""All that a server of role ``collector`` answers."""
 
 _PUBLIC = UNGUARDED | {"/docs", "/openapi.json"}
 _OWN_FAULTS = frozenset({"internal", "store_unavailable", "not_ready"})
@@ -81,7 +85,14 @@ class Gate:
         if path not in UNGUARDED:
             self._hosts.check(header(scope, b"host"))
         if path not in _PUBLIC:
-            scope["principal"] = passage.principal = await self._principal(scope)
+            scope["principal"] = passage.principal = principal = await self._principal(scope)
+            self._service.throttle.check(principal, path)
+            check_path(principal, path)
+        if path not in _OF_COLLECTORS and self._service.settings.role == "collector":
+            raise Problem("not_found", "this server only does the periodic work: ask one of role api or all")
+        if b"%00" in scope["query_string"]:
+            # no name holds it, and PostgreSQL would call the whole question impossible
+            raise Problem("invalid", "a query holds no NUL character")
         lane = self._lane(path)
         if lane is not None:
             passage.route, handler = lane
@@ -90,15 +101,21 @@ class Gate:
         settings = self._service.settings
         limit = settings.max_batch_bytes if _BATCH_ROUTES.fullmatch(path) else settings.max_entry_bytes
         body = await _held_body(scope, receive, limit, settings.upload_idle_seconds)
-        await self._app(scope, body, send)
+        # HEAD is GET whose body the connection leaves out; it does so by the scope that it has itself
+        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        try:
+            await self._app(asked, body, send)
+        finally:
+            scope.setdefault("route", asked.get("route"))
 
     async def _principal(self, scope: Scope) -> Principal:
         value = header(scope, b"authorization")
         if value is not None:
             scheme, _, token = value.partition(" ")
-            principal = await self._service.tokens.principal(token.strip()) if scheme.lower() == "bearer" else None
+            known = self._service.authentication
+            principal = await known.principal(token.strip()) if scheme.lower() == "bearer" else None
         else:
-            principal = self._service.anonymous
+            principal = self._service.authentication.without_token(scope.get("client_certificate"))
         if principal is None:
             raise Problem("unauthorized", headers={"WWW-Authenticate": 'Bearer realm="neff-cache"'})
         return principal
@@ -116,6 +133,7 @@ class Passage:
         self.request_id = given if given and _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         self.principal: Principal | None = None
         self.route = ""
+        self._error: str | None = None
         self._status = 0
         self._sent = 0
         self._answered: Exception | None = None
@@ -126,19 +144,25 @@ class Passage:
         begin = metrics.monotonic()
         scope = self._scope
         scope["passage"] = self
-        try:
-            await self._gate.handle(self, scope, receive, self._counting_send)
-        except Exception as error:  # noqa: BLE001 - the last line of defence: everything becomes a row of the table
-            await self._fail(error)
-        finally:
-            seconds = metrics.monotonic() - begin
-            route = self.route or _fastapi_route(scope)
-            if self.route and self._scope["method"] == "GET" and self._status in _SENDS_OUTPUT:
-                metrics.sent.inc(self._sent)
-            metrics.requests.labels(route, str(self._status)).inc()
-            metrics.request_seconds.labels(route).observe(seconds)
-            if self._service.settings.access_log or self._failed():
-                self._log(route, seconds)
+        with (
+            metrics.running.track_inprogress(),
+            structlog.contextvars.bound_contextvars(request_id=self.request_id),
+            self._service.tracing.request(scope) as span,
+        ):
+            try:
+                await self._gate.handle(self, scope, receive, self._counting_send)
+            except Exception as error:  # noqa: BLE001 - the last line of defence: everything becomes a row of the table
+                await self._fail(error)
+            finally:
+                seconds = metrics.monotonic() - begin
+                route = self.route or _fastapi_route(scope)
+                if self.route and self._scope["method"] == "GET" and self._status in _SENDS_OUTPUT:
+                    metrics.sent.inc(self._sent)
+                metrics.requests.labels(route, str(self._status)).inc()
+                metrics.request_seconds.labels(route).observe(seconds)
+                span.answered(route, self._status, self.request_id)
+                if self._service.settings.access_log or self._failed():
+                    self._log(route, seconds, span.trace_id)
 
     def _failed(self) -> bool:
         """Whether the request failed; a miss is an answer like a hit."""
@@ -147,10 +171,12 @@ class Passage:
     def problem(self, error: Exception) -> Problem:
         """Return what to answer for an exception, counted, and logged where it is the server's own fault."""
         problem = as_problem(error)
-        if problem.kind.name in _OWN_FAULTS:
-            _log.error("request failed", request_id=self.request_id, path=self._scope["path"], exc_info=error)
+        # what a probe is told, `cache_server.services.readiness` has logged when it changed
+        if problem.kind.name in _OWN_FAULTS and self._scope["path"] not in UNGUARDED:
+            _log.error("request failed", path=self._scope["path"], exc_info=error)
         self._service.metrics.errors.labels(problem.kind.name).inc()
         self._answered = error
+        self._error = problem.kind.name
         return problem
 
     async def _fail(self, error: Exception) -> None:
@@ -167,23 +193,29 @@ class Passage:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             message["headers"] = [*message["headers"], (b"x-request-id", self.request_id.encode())]
+            if self._service.readiness.draining:
+                # the connection's next request shall go to a server that stays
+                message["headers"].append((b"connection", b"close"))
         else:
             self._sent += len(message.get("body", b""))
         await self._send(message)
 
-    def _log(self, route: str, seconds: float) -> None:
+    def _log(self, route: str, seconds: float, trace_id: str | None) -> None:
+        """Write the line; its fields are described in ``docs/logging.md``. Queries and headers may hold secrets."""
         client = self._scope.get("client")
-        _log.info(
+        log = _log.warning if self._failed() else _log.info
+        log(
             "request",
-            request_id=self.request_id,
             method=self._scope["method"],
             path=self._scope["path"],
             route=route,
             status=self._status,
             seconds=round(seconds, 6),
             sent=self._sent,
-            caller=None if self.principal is None else self.principal.name,
+            caller=None if self.principal is None else self.principal.shown,
             client=client[0] if client else None,
+            error=self._error,
+            **({} if trace_id is None else {"trace_id": trace_id}),
         )
 
 

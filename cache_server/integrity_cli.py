@@ -35,7 +35,7 @@ def fsck(
 
     Exit code 0: clean (with --repair: clean now); 1: something is broken. Beside a running server it reads only.
     """
-    settings = _settings("fsck", data_dir, store, database)
+    settings = settings_of("fsck", data_dir, store, database)
     from cache_server import maintenance  # noqa: PLC0415 - the base install has no database
 
     before, after = None, None
@@ -73,11 +73,11 @@ def rebuild_index(
     database: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the database anew from the store: entries, pins, quotas and rules. Collection waits to be turned on again.
+    """Make the database anew from the store: entries, pins, quotas, rules, tokens. Collection waits to be turned on.
 
     With SQLite, stop the server and move a damaged database out of the way first. What is there already stays.
     """
-    settings = _settings("rebuild-index", data_dir, store, database)
+    settings = settings_of("rebuild-index", data_dir, store, database)
     from cache_server import maintenance  # noqa: PLC0415
 
     done = maintenance.rebuild(settings)
@@ -91,7 +91,8 @@ def rebuild_index(
     raise typer.Exit(1 if done.unreadable else 0)
 
 
-def _settings(command: str, data_dir: Path | None, store: str | None, database: str | None) -> Settings:
+def settings_of(command: str, data_dir: Path | None, store: str | None, database: str | None) -> Settings:
+    """Return the settings of an ``admin`` command that works on store and database, and set up its log."""
     settings = read_settings(f"admin {command}", {"data_dir": data_dir, "store": store, "database": database})
     from cache_server import logging  # noqa: PLC0415 - the base install has no structlog
 

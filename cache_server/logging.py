@@ -24,6 +24,8 @@ def configure(settings: Settings) -> None:
         else [structlog.processors.ExceptionRenderer(_WITHOUT_LOCALS), structlog.processors.JSONRenderer()]
     )
     common: list[structlog.typing.Processor] = [
+        # the id of the request that is served, on worker threads too
+        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
@@ -35,10 +37,11 @@ def configure(settings: Settings) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
         )
     )
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
     structlog.configure(
         processors=[*common, *renderers],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )

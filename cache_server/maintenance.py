@@ -1,4 +1,4 @@
-"""What an operator does to a store and its database without serving them: check, repair, rebuild."""
+"""What an operator does to a store and its database without serving them: check, repair, rebuild, migrate, collect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import SQLAlchemyError
 
 from cache_server.database.engine import Database
-from cache_server.database.migrate import check_schema
+from cache_server.database.migrate import check_schema, migrate, revision_of
+from cache_server.locking import only_server
+from cache_server.periodic import once
 from cache_server.service import Service
 from cache_server.services.fsck import Fsck
 from cache_server.stores.base import StoreError
@@ -18,6 +20,7 @@ from client.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cache_server.periodic import Round
     from cache_server.services.invariants import Report
     from cache_server.services.rebuilding import Rebuilt
     from cache_server.settings import Settings
@@ -28,12 +31,12 @@ def check(settings: Settings, *, deep: bool = False) -> Report:
 
     ``deep``: read and hash every output. Raises `ConfigurationError` if store or database cannot be read.
     """
-    with _said_plainly(), contextlib.ExitStack() as opening:
+    with said_plainly(), contextlib.ExitStack() as opening:
         store = new_store(settings)
         opening.callback(store.close)
         if settings.bucket_url is None and not settings.store_path().is_dir():
             raise ConfigurationError(f"there is no store in {store.location}; see --data-dir and --store")
-        database = _existing_database(settings)
+        database = existing_database(settings)
         if database is not None:
             opening.callback(database.close)
             check_schema(database)
@@ -64,9 +67,36 @@ def rebuild(settings: Settings) -> Rebuilt:
         return service.rebuilding.rebuild()
 
 
-def _existing_database(settings: Settings) -> Database | None:
+def upgrade(settings: Settings) -> tuple[str | None, str | None]:
+    """Bring the database to this version's schema; return the revisions before and after.
+
+    Beside servers of the version before on PostgreSQL; a server on SQLite must be stopped first. Raises
+    `ConfigurationError`.
+    """
+    with said_plainly(), contextlib.ExitStack() as opening:
+        database = Database(settings.database_url(), connections=4)
+        opening.callback(database.close)
+        if database.path is not None:
+            if not database.path.is_file():
+                raise ConfigurationError(f"there is no database {database.shown} yet: the first start makes it")
+            opening.enter_context(only_server(database.path.absolute().parent / ".server.lock"))
+        before = revision_of(database.engine)
+        migrate(database)
+        return before, revision_of(database.engine)
+
+
+def collect_once(settings: Settings) -> Round:
+    """Do one round of the periodic work: sweep, then collect. Raises `ConfigurationError`.
+
+    Beside servers on PostgreSQL and a bucket; a server on SQLite or a folder must be stopped first.
+    """
+    with said_plainly(), Service.for_maintenance(settings) as service:
+        return once(service)
+
+
+def existing_database(settings: Settings) -> Database | None:
     """Open the database if there is one: opening an SQLite file that is absent would make it."""
-    database = Database(settings.database_url(), connections=1)
+    database = Database(settings.database_url(), connections=2)
     if database.path is not None and not database.path.is_file():
         database.close()
         return None
@@ -74,9 +104,10 @@ def _existing_database(settings: Settings) -> Database | None:
 
 
 @contextlib.contextmanager
-def _said_plainly() -> Iterator[None]:
+def said_plainly() -> Iterator[None]:
+    """Turn what store or database say into one `ConfigurationError`."""
     try:
         yield
     except (StoreError, SQLAlchemyError) as error:
         reason = getattr(error, "orig", None) or error
-        raise ConfigurationError(f"cannot be checked: {reason}") from error
+        raise ConfigurationError(f"store or database cannot be used: {' '.join(str(reason).split())}") from error

@@ -11,20 +11,22 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from cache_server.access import anonymous
 from cache_server.coordination import Coordination
-from cache_server.database.engine import Database
-from cache_server.database.migrate import migrate
+from cache_server.database.measured import MeasuredDatabase
+from cache_server.database.migrate import Schema, check_schema, migrate
 from cache_server.locking import only_server
 from cache_server.metrics import Metrics
+from cache_server.services.authentication import Authentication
 from cache_server.services.catalogue import Catalogue
 from cache_server.services.collection import Collection
 from cache_server.services.deletion import Deletion
-from cache_server.services.leasing import Leasing
+from cache_server.services.measured import MeasuredAudit, MeasuredLeasing, MeasuredPolling, MeasuredPublishing
 from cache_server.services.meta import Meta
 from cache_server.services.pins import Pins
 from cache_server.services.plans import Plans
 from cache_server.services.polling import Polling
-from cache_server.services.publishing import Publishing
+from cache_server.services.promoting import Promoting
 from cache_server.services.quotas import Quotas
+from cache_server.services.readiness import Readiness
 from cache_server.services.rebuilding import Rebuilding
 from cache_server.services.removal import Removal
 from cache_server.services.repairing import Repairing
@@ -34,10 +36,13 @@ from cache_server.services.scrubbing import Scrubbing
 from cache_server.services.suspicion import Suspicion
 from cache_server.services.sweeping import Sweeping
 from cache_server.services.tokens import Tokens
+from cache_server.services.trust import Trust
 from cache_server.services.usage import Usage
 from cache_server.stores.base import Store, StoreError
 from cache_server.stores.guarded import GuardedStore
 from cache_server.stores.open import new_store
+from cache_server.throttling import Throttle
+from cache_server.tracing import open_tracing
 from cache_server.workers import Workers
 from client.errors import ConfigurationError
 from client.token import ensure_user_token
@@ -47,10 +52,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cache_server.access import Principal
-    from cache_server.database.engine import Clock
+    from cache_server.database.engine import Clock, Database
     from cache_server.locking import Duty
+    from cache_server.services.audit import Audit
+    from cache_server.services.leasing import Leasing
+    from cache_server.services.publishing import Publishing
     from cache_server.services.waiting import Waiters
     from cache_server.settings import Settings
+    from cache_server.tracing import Tracing
 
 _FOLDER_MODE = 0o700
 
@@ -66,13 +75,19 @@ class Service:
     waiters: Waiters
     duty: Duty
     metrics: Metrics
+    tracing: Tracing
     tokens: Tokens
     anonymous: Principal | None
+    authentication: Authentication
+    audit: Audit
+    throttle: Throttle
     catalogue: Catalogue
+    trust: Trust
+    promoting: Promoting
     publishing: Publishing
     deletion: Deletion
     leasing: Leasing
-    polling: Polling
+    polling: MeasuredPolling
     suspicion: Suspicion
     sweeping: Sweeping
     space: Space
@@ -85,6 +100,7 @@ class Service:
     pins: Pins
     plans: Plans
     reports: Reports
+    readiness: Readiness
     closing: contextlib.ExitStack
 
     @classmethod
@@ -94,10 +110,13 @@ class Service:
         Raises `ConfigurationError` for anything that stops a server from starting: one sentence for the operator.
         """
         settings.host_names()
+        settings.check_role()
         with _as_configuration(), contextlib.ExitStack() as opening:
             service = cls._open(settings, clock, opening)
-            service.register_tokens()
+            # what the store knows comes first: a token that was revoked must not be let in anew
             service.rebuilding.recover()
+            service.tokens.recover()
+            service.register_tokens()
             # a local store is ours by its lock file; a bucket may have other servers at work
             service.sweeping.recover(alone=settings.bucket_url is None)
             service.closing.push(opening.pop_all())
@@ -115,25 +134,37 @@ class Service:
 
     @classmethod
     def _open(cls, settings: Settings, clock: Clock | None, opening: contextlib.ExitStack) -> Service:
-        database = Database(settings.database_url(), clock=clock, connections=settings.threads)
+        metrics, tracing = Metrics(most_projects=settings.metrics_projects), open_tracing(settings)
+        opening.callback(tracing.close)
+        database = MeasuredDatabase(
+            settings.database_url(), metrics, tracing, clock=clock, connections=settings.threads
+        )
         opening.callback(database.close)
         for folder in _folders(settings, database.path):
             opening.enter_context(only_server(folder / ".server.lock"))
-        migrate(database)
+        if settings.migrate:
+            migrate(database)
+        else:
+            check_schema(database)
 
-        metrics = Metrics()
         locks, waiters, duty = Coordination.open(settings, database, opening)
-        store: Store = GuardedStore(new_store(settings), metrics, locks)
+        store: Store = GuardedStore(new_store(settings), metrics, locks, tracing)
         store.open()
         opening.callback(store.close)
         used = Usage(database)
         opening.callback(used.close)
         workers = Workers(settings.threads)
         opening.callback(workers.close)
-        removal = Removal(store, database)
-        catalogue = Catalogue(store, database, locks, removal)
-        leasing = Leasing(
-            database=database, locks=locks, catalogue=catalogue, waiters=waiters, ttl_seconds=settings.lease_ttl_seconds
+        audit = MeasuredAudit(database, metrics)
+        removal = Removal(store, database, audit)
+        catalogue = Catalogue(store, database, locks, removal, audit)
+        leasing = MeasuredLeasing(
+            metrics,
+            database=database,
+            locks=locks,
+            catalogue=catalogue,
+            waiters=waiters,
+            ttl_seconds=settings.lease_ttl_seconds,
         )
         suspicion = Suspicion(store=store, locks=locks, catalogue=catalogue, removal=removal)
         sweeping = Sweeping(
@@ -154,8 +185,25 @@ class Service:
             used=used,
             meta=meta,
             metrics=metrics,
+            audit=audit,
             grace_seconds=settings.collect_grace_seconds,
         )
+        trust = Trust(database=database, meta=meta, audit=audit)
+        publishing = MeasuredPublishing(
+            metrics,
+            tracing,
+            store=store,
+            database=database,
+            locks=locks,
+            catalogue=catalogue,
+            waiters=waiters,
+            audit=audit,
+            trust=trust,
+        )
+        quotas = Quotas(database=database, collection=collection, meta=meta, metrics=metrics, audit=audit)
+        space = Space(store.free_bytes, reserve_bytes=settings.reserve_bytes)
+        tokens, unnamed = Tokens(database, workers, meta=meta, audit=audit), anonymous(settings.anonymous)
+        opening.callback(tokens.close)
         return cls(
             settings=settings,
             store=store,
@@ -164,16 +212,33 @@ class Service:
             waiters=waiters,
             duty=duty,
             metrics=metrics,
-            tokens=Tokens(database, workers),
-            anonymous=anonymous(settings.anonymous),
+            tracing=tracing,
+            tokens=tokens,
+            anonymous=unnamed,
+            authentication=Authentication.open(settings, tokens, workers, anonymous=unnamed),
             catalogue=catalogue,
-            publishing=Publishing(store=store, database=database, locks=locks, catalogue=catalogue, waiters=waiters),
-            deletion=Deletion(database=database, locks=locks, catalogue=catalogue, removal=removal),
+            audit=audit,
+            throttle=Throttle(settings.rate_limit, settings.rate_burst_seconds),
+            trust=trust,
+            promoting=Promoting(
+                store=store,
+                locks=locks,
+                catalogue=catalogue,
+                publishing=publishing,
+                suspicion=suspicion,
+                trust=trust,
+                quotas=quotas,
+                space=space,
+            ),
+            publishing=publishing,
+            deletion=Deletion(database=database, locks=locks, catalogue=catalogue, removal=removal, audit=audit),
             leasing=leasing,
-            polling=Polling(leasing=leasing, database=database, waiters=waiters, workers=workers),
+            polling=MeasuredPolling(
+                Polling(leasing=leasing, database=database, waiters=waiters, workers=workers), metrics, tracing
+            ),
             suspicion=suspicion,
             sweeping=sweeping,
-            space=Space(store.free_bytes, reserve_bytes=settings.reserve_bytes),
+            space=space,
             scrubbing=Scrubbing(
                 store=store,
                 database=database,
@@ -187,27 +252,35 @@ class Service:
                 database=database, locks=locks, catalogue=catalogue, suspicion=suspicion, sweeping=sweeping
             ),
             rebuilding=Rebuilding(
-                store=store, database=database, locks=locks, catalogue=catalogue, meta=meta, collection=collection
+                store=store,
+                database=database,
+                locks=locks,
+                catalogue=catalogue,
+                meta=meta,
+                collection=collection,
+                tokens=tokens,
             ),
             usage=used,
             collection=collection,
-            quotas=Quotas(database=database, collection=collection, meta=meta, metrics=metrics),
-            pins=Pins(database=database, locks=locks, catalogue=catalogue, meta=meta),
-            plans=Plans(database),
+            quotas=quotas,
+            pins=Pins(database=database, locks=locks, catalogue=catalogue, meta=meta, audit=audit),
+            plans=Plans(database, audit),
             reports=Reports(database),
+            readiness=Readiness(store=store, database=database, schema=Schema(), workers=workers),
             closing=contextlib.ExitStack(),
         )
 
     def register_tokens(self) -> None:
         """Let the operator's and the user's own token in; raises `ConfigurationError` if nobody could get in."""
-        if self.settings.bootstrap_token is not None:
-            self.tokens.register_admin(self.settings.bootstrap_token.get_secret_value(), "bootstrap")
+        first = self.settings.first_token()
+        if first is not None:
+            self.tokens.register_admin(first, "bootstrap")
         if self.settings.is_loopback:
             self.tokens.register_admin(ensure_user_token(os.environ), "user")
         elif not self.tokens.any_usable():
             raise ConfigurationError(
                 f"--host {self.settings.host} can be reached from other machines and there is no token yet: "
-                "set NEFF_CACHE_BOOTSTRAP_TOKEN for the first start"
+                "set NEFF_CACHE_BOOTSTRAP_TOKEN for the first start, or run `neff-cache admin token create`"
             )
 
     def close(self) -> None:

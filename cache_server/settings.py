@@ -11,11 +11,14 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from cache_server.metric_projects import MOST_PROJECTS
 from client.encoding import MAX_SIZE
 from client.errors import ConfigurationError
 from client.token import is_loopback
 
 Anonymous: TypeAlias = Literal["none", "read", "all"]
+ClientMode: TypeAlias = Literal["off", "optional", "required"]
+Role: TypeAlias = Literal["all", "api", "collector"]
 
 _WILDCARDS = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104 - recognised in order to be refused
 _MIB = 1 << 20
@@ -35,14 +38,45 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    role: Role = Field(
+        "all",
+        description="`api`: answer requests and leave the periodic work (collection, sweep, scrub) to others; "
+        "`collector`: that work, health and metrics only; `all`: both. Other than `all` needs PostgreSQL and a bucket.",
+    )
     data_dir: Path = Field(default_factory=default_data_dir, description="Folder that holds store and database.")
     store: str | None = Field(None, description="Where outputs lie; by default the folder `store` of the data folder.")
     database: str | None = Field(None, description="SQLAlchemy URL; by default SQLite in the data folder.")
+    database_file: Path | None = Field(
+        None, description="File that holds that URL, as a mounted secret does; in place of `database`."
+    )
+    migrate: bool = Field(
+        True,  # noqa: FBT003 - the default of a field
+        description="Bring the database to this version's schema at the start; "
+        "if not, `neff-cache admin migrate` has to do it.",
+    )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Host names this server answers to, comma-separated; `*` for any."
     )
     anonymous: Anonymous = Field("none", description="What callers without a token may do.")
     bootstrap_token: SecretStr | None = Field(None, description="A token that is registered as admin at each start.")
+    bootstrap_token_file: Path | None = Field(
+        None, description="File that holds that token, as a mounted secret does; in place of `bootstrap_token`."
+    )
+    identity_file: Path | None = Field(
+        None, description="TOML file of the issuers whose identity tokens are taken, and of what their callers may do."
+    )
+
+    tls_cert: Path | None = Field(
+        None, description="PEM file with the server's certificate and its chain: turns TLS on; read again on a change."
+    )
+    tls_key: Path | None = Field(None, description="PEM file with its key; by default it is in the certificate's file.")
+    tls_client_ca: Path | None = Field(
+        None, description="PEM file with the authorities of client certificates; read again on a change."
+    )
+    tls_client_mode: ClientMode = Field(
+        "off", description="Client certificates: not asked for, `optional` (verified if shown), or `required`."
+    )
+    tls_reload_seconds: float = Field(10.0, gt=0, description="How often the certificates' files are looked at.")
 
     lease_ttl_seconds: float = Field(
         30.0, gt=0, le=3600, description="A lease ends this long after its last heartbeat."
@@ -50,7 +84,15 @@ class Settings(BaseSettings):
     key_lock_seconds: float = Field(30.0, gt=0, description="How long a request waits for another one's work on a key.")
     head_seconds: float = Field(30.0, gt=0, description="A request's head must have arrived whole by then.")
     upload_idle_seconds: float = Field(30.0, gt=0, description="An upload that stands still this long is given up.")
-    shutdown_seconds: float = Field(30.0, ge=0, description="How long running requests may go on after SIGTERM.")
+    drain_seconds: float = Field(
+        0.0,
+        ge=0,
+        description="How long after SIGTERM requests are still taken, while `/readyz` answers 503: "
+        "the time a load balancer needs to notice.",
+    )
+    shutdown_seconds: float = Field(
+        30.0, ge=0, description="How long requests that run may then go on, before they are cut off."
+    )
     poll_seconds: float = Field(
         5.0,
         gt=0,
@@ -83,7 +125,24 @@ class Settings(BaseSettings):
     max_entry_bytes: int = Field(_MIB, gt=0, description="Largest JSON body of one entry, lease or report.")
     max_batch_bytes: int = Field(8 * _MIB, gt=0, description="Largest JSON body of a look-up or plan.")
     threads: int = Field(16, ge=2, le=256, description="Worker threads for disk, hashing and database.")
+    rate_limit: float | None = Field(
+        None, gt=0, description="Requests a second that each token may send to this server; by default any number."
+    )
+    rate_burst_seconds: float = Field(
+        10.0, ge=0, description="A token that was silent for so long may send as much at once."
+    )
+    audit_days: float = Field(365.0, gt=0, description="How long the audit trail is kept.")
     access_log: bool = Field(True, description="Log every request, not only failed ones.")  # noqa: FBT003
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="What is logged at least; requests are at `info`, failed ones at `warning`."
+    )
+    metrics_projects: int = Field(
+        MOST_PROJECTS, ge=0, description="Most projects with a label of their own in metrics; the others share one."
+    )
+    otlp_endpoint: str | None = Field(
+        None,
+        description="Address of an OpenTelemetry collector (OTLP over HTTP) that traces are sent to; needs `[otel]`.",
+    )
     log_format: Literal["auto", "json", "text"] = Field("auto", description="`auto`: text on a terminal, else JSON.")
 
     @field_validator("allowed_hosts", mode="before")
@@ -144,12 +203,42 @@ class Settings(BaseSettings):
 
     def database_url(self) -> URL:
         """Return the SQLAlchemy URL of the database; raises `ConfigurationError` for what is none."""
-        if self.database is None:
+        if self.database is not None and self.database_file is not None:
+            raise ConfigurationError("database and database_file are both set: give one of them")
+        given = self.database if self.database_file is None else _secret(self.database_file, "database_file")
+        if given is None:
             return URL.create("sqlite", database=str(self.data_dir / "cache.db"))
         try:
-            return make_url(self.database)
+            return make_url(given)
         except ArgumentError as error:
             # not shown: it may hold a password
             raise ConfigurationError(
                 "--database is no SQLAlchemy URL; try sqlite:////path/to/cache.db or postgresql://user@host/name"
             ) from error
+
+    def first_token(self) -> str | None:
+        """Return the token to register at each start, or None; raises `ConfigurationError` if its file holds none."""
+        if self.bootstrap_token is not None and self.bootstrap_token_file is not None:
+            raise ConfigurationError("bootstrap_token and bootstrap_token_file are both set: give one of them")
+        if self.bootstrap_token_file is not None:
+            return _secret(self.bootstrap_token_file, "bootstrap_token_file")
+        return None if self.bootstrap_token is None else self.bootstrap_token.get_secret_value()
+
+    def check_role(self) -> None:
+        """Raise `ConfigurationError` for a role that would leave work to a server that cannot be there."""
+        if self.role != "all" and (self.bucket_url is None or self.database_url().get_backend_name() == "sqlite"):
+            raise ConfigurationError(
+                f"--role {self.role} shares the work with other servers, and only one server can use SQLite or a "
+                "folder: give a PostgreSQL --database and an s3:// --store, or --role all"
+            )
+
+
+def _secret(path: Path, setting: str) -> str:
+    try:
+        value = path.expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise ConfigurationError(f"{setting} {path} cannot be read: {reason}") from error
+    if not value:
+        raise ConfigurationError(f"{setting} {path} is empty: expected the value on its first line")
+    return value

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL, Connection
     from sqlalchemy.engine.interfaces import DBAPIConnection
-    from sqlalchemy.pool import ConnectionPoolEntry
+    from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
     Clock = Callable[[Connection], float]
 
@@ -39,6 +40,13 @@ def host_clock(_connection: Connection) -> float:
 def server_clock(connection: Connection) -> float:
     """Return the database server's time, the same for all servers that share it."""
     return float(connection.scalar(text("SELECT extract(epoch FROM clock_timestamp())")))
+
+
+class Connections(NamedTuple):
+    """A pool's connections: in use now, and the most there may be."""
+
+    used: int
+    limit: int
 
 
 class Database:
@@ -119,7 +127,8 @@ class Database:
                 # a connection that failed once is not relied on again
                 self._drop_kept()
                 raise
-        return await asyncio.get_running_loop().run_in_executor(workers, self._read, work)
+        context = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(workers, context.run, self._read, work)
 
     def _read(self, work: Callable[[Connection], _Result]) -> _Result:
         with self.reading() as connection:
@@ -129,6 +138,11 @@ class Database:
         """Return if the database answers, else raise `SQLAlchemyError`."""
         with self.reading() as connection:
             connection.execute(text("SELECT 1"))
+
+    def pools(self) -> dict[str, Connections]:
+        """Return the state of each pool: on PostgreSQL one, ``shared`` by all but the locks."""
+        pools = {"transactions": self.engine, "reads": self._readers} if self.is_sqlite else {"shared": self.engine}
+        return {name: _connections(cast("QueuePool", engine.pool)) for name, engine in pools.items()}
 
     def _drop_kept(self) -> None:
         kept, self._kept = self._kept, None
@@ -141,6 +155,10 @@ class Database:
         self._drop_kept()
         self._readers.dispose()
         self.engine.dispose()
+
+
+def _connections(pool: QueuePool) -> Connections:
+    return Connections(pool.checkedout(), pool.size() + max(pool._max_overflow, 0))  # noqa: SLF001 - nothing else tells
 
 
 def _prepare_sqlite(engine: Engine) -> None:

@@ -132,6 +132,16 @@ def count_held(connection: Connection, now: float) -> int:
     return connection.execute(statement).scalar_one()
 
 
+def held_by_project(connection: Connection, now: float) -> dict[str, int]:
+    """Return how many leases run now in each project that has any."""
+    statement = (
+        select(LeaseRow.project, func.count())
+        .where(LeaseRow.state == LeaseState.HELD, LeaseRow.expires > now)
+        .group_by(LeaseRow.project)
+    )
+    return {project: int(count) for project, count in connection.execute(statement)}
+
+
 def forget(session: Session, *, now: float, lease_life: float) -> None:
     """Remove failures without effect, and leases that ended or ran out ``lease_life`` seconds ago or more.
 

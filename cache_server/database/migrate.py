@@ -20,7 +20,7 @@ from client.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
 
     from cache_server.database.engine import Database
 
@@ -58,9 +58,29 @@ def check_schema(database: Database) -> None:
         current = MigrationContext.configure(connection).get_current_revision()
     if current != head:
         raise ConfigurationError(
-            f"the database {database.shown} has schema {current}, not {head}: only a server of the version that made "
-            "it, or one that may bring it up to date (serve, fsck --repair), can use it"
+            f"the database {database.shown} has schema {current}, not {head}: bring it up to date with "
+            "`neff-cache admin migrate`, or use the version of neff-cache that made it"
         )
+
+
+class Schema:
+    """What this version's code needs of the schema, for servers that run while another version migrates."""
+
+    def __init__(self) -> None:
+        scripts = ScriptDirectory.from_config(_config())
+        self.head = scripts.get_current_head()
+        self._known = {script.revision for script in scripts.walk_revisions()}
+
+    def judge(self, connection: Connection) -> str | None:
+        """Return in one sentence why this server cannot work with the database's schema, None if it can.
+
+        A schema that is not known here is one that a newer version has made while we run. It suits us: a release's
+        migrations only add to what the release before uses (migrations/README.md).
+        """
+        current = MigrationContext.configure(connection).get_current_revision()
+        if current == self.head or (current is not None and current not in self._known):
+            return None
+        return f"the database has schema {current}, and this version needs {self.head}: run `neff-cache admin migrate`"
 
 
 def migrate(database: Database) -> None:
@@ -88,6 +108,11 @@ def migrate(database: Database) -> None:
                     "was: start again"
                 ) from error
             raise
+
+
+def is_current(database: Database) -> bool:
+    """Return whether a start would find nothing to migrate; raises `ConfigurationError` for a schema not known here."""
+    return _is_current(database.engine, ScriptDirectory.from_config(_config()), database.shown)
 
 
 def _is_current(engine: Engine, scripts: ScriptDirectory, shown: str) -> bool:

@@ -100,7 +100,11 @@ class FailureRow(Base):
 
 
 class TokenRow(Base):
-    """A bearer token, by its SHA-256: the token itself is never stored. ``scopes`` are separated by blanks."""
+    """A bearer token, by its SHA-256: the token itself is never stored. ``scopes`` are separated by blanks.
+
+    A token with several grants has them in ``grants`` (JSON), and no scopes: to servers of the version before, which do
+    not know that column, it opens nothing. ``rate``: requests a second, None for what the settings say.
+    """
 
     __tablename__ = "tokens"
 
@@ -112,6 +116,10 @@ class TokenRow(Base):
     created: Mapped[float] = mapped_column(Float)
     expires: Mapped[float | None] = mapped_column(Float)
     revoked: Mapped[float | None] = mapped_column(Float)
+    grants: Mapped[str | None] = mapped_column(Text)
+    created_by: Mapped[str | None] = mapped_column(String(255))
+    rate: Mapped[float | None] = mapped_column(Float)
+    last_used: Mapped[float | None] = mapped_column(Float)
 
 
 class RevocationRow(Base):
@@ -201,3 +209,21 @@ class JobRow(Base):
     holder: Mapped[str] = mapped_column(String(64))
     expires: Mapped[float] = mapped_column(Float)
     finished: Mapped[float] = mapped_column(Float)
+
+
+class AuditRow(Base):
+    """A change that somebody made, written in the transaction that made it. ``detail`` is a JSON object."""
+
+    __tablename__ = "audit"
+    __table_args__ = (Index("ix_audit_project", "project", "id"), Index("ix_audit_time", "time"))
+
+    # SQLite numbers rows by itself only in a column of its own type
+    id: Mapped[int] = mapped_column(BigInteger().with_variant(Integer(), "sqlite"), primary_key=True)
+    time: Mapped[float] = mapped_column(Float)
+    actor: Mapped[str] = mapped_column(String(255))
+    action: Mapped[str] = mapped_column(String(64))
+    project: Mapped[str | None] = mapped_column(String(63))
+    kind: Mapped[str | None] = mapped_column(String(16))
+    key: Mapped[str | None] = mapped_column(String(64))
+    detail: Mapped[str | None] = mapped_column(Text)
+    request_id: Mapped[str | None] = mapped_column(String(64))

@@ -23,6 +23,12 @@ QUOTAS = "quotas"
 RULES = "rules"
 PINS = "pins"
 SWITCHES = "switches"
+TRUST = "trust"
+TRUSTED_KEYS = "trusted_keys"
+TOKENS = "tokens"
+
+IRREVOCABLE = frozenset({TOKENS, TRUSTED_KEYS})
+"""Tables whose rows have a member ``revoked``: once it is set in any revision, it is set in all that follow."""
 
 SERVER = "server"
 """Row of what concerns all projects; rows of one project begin with `PROJECT`, so that none can have this name."""

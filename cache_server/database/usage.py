@@ -89,6 +89,7 @@ def page(
     project: str | None = None,
     kinds: Collection[str] | None = None,
     label: str | None = None,
+    version: str | None = None,
 ) -> list[Candidate]:
     """Return up to ``limit`` ready entries that come after one, by name, of those that the other words select."""
     statement = _CANDIDATES.order_by(EntryRow.project, EntryRow.kind, EntryRow.key).limit(limit)
@@ -98,6 +99,8 @@ def page(
         statement = statement.where(EntryRow.kind.in_(sorted(kinds)))
     if label is not None:
         statement = statement.where(EntryRow.label == label)
+    if version is not None:
+        statement = statement.where(EntryRow.compiler_version == version)
     if after is not None:
         statement = statement.where(tuple_(*after) < _NAME)
     return [Candidate._make(row) for row in source.execute(statement)]

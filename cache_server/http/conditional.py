@@ -8,8 +8,8 @@ from typing import NamedTuple
 from cache_server.errors import Problem
 
 _TAG = re.compile(r'(W/)?("[\x21\x23-\x7e\x80-\xff]*")')
-_ZERO = re.compile(r"q=0(\.0{0,3})?")
-_RANGE = re.compile(r"bytes=\s*(\d{0,19})-(\d{0,19})\s*")
+_WEIGHT = re.compile(r"q=(0(?:\.\d{0,3})?|1(?:\.0{0,3})?)")
+_RANGE = re.compile(r"bytes=[ \t]*(\d{0,19})-(\d{0,19})[ \t]*", re.IGNORECASE)
 
 
 class Span(NamedTuple):
@@ -32,6 +32,19 @@ def check_if_match(condition: str | None, tag: str) -> None:
         raise Problem("precondition_failed")
 
 
+def check_before_put(if_match: str | None, if_none_match: str | None, tag: str | None) -> None:
+    """Raise `Problem` ``precondition_failed`` if a condition does not hold; ``tag`` is the stored one's, if any is."""
+    if if_match is not None and (tag is None or not matches(if_match, tag, strong=True)):
+        raise Problem("precondition_failed")
+    if if_none_match is not None and tag is not None and matches(if_none_match, tag, strong=False):
+        raise Problem("precondition_failed")
+
+
+def tag_of(sha256: str, *, compressed: bool) -> str:
+    """Return the entity tag, quotes included, of an output sent plain or as a zstd frame."""
+    return f'"{sha256}-zstd"' if compressed else f'"{sha256}"'
+
+
 def wanted_span(range_header: str | None, if_range: str | None, tag: str, size: int) -> Span | None:
     """Return the part that is asked for, or None for the whole.
 
@@ -48,6 +61,9 @@ def wanted_span(range_header: str | None, if_range: str | None, tag: str, size: 
         stop = int(match[2]) + 1 if match[2] else size
         if match[2] and stop <= start:
             return None
+    elif not size and int(match[2]):
+        # satisfiable, but no Content-Range can say what of nothing is sent
+        return None
     else:
         start, stop = max(size - int(match[2]), 0), size
     if start >= size:
@@ -56,10 +72,14 @@ def wanted_span(range_header: str | None, if_range: str | None, tag: str, size: 
 
 
 def accepts_zstd(accept_encoding: str | None) -> bool:
-    """Return whether an Accept-Encoding value names zstd with a weight above zero."""
-    weights: dict[str, str] = {}
+    """Return whether an Accept-Encoding value names zstd with a weight above zero, and not below that of identity.
+
+    What it does not name is not sent: identity is always understood. A weight that is none counts as 1.
+    """
+    weights: dict[str, float] = {}
     for part in (accept_encoding or "").lower().split(","):
         coding, _, parameters = part.partition(";")
-        weights[coding.strip()] = parameters.replace(" ", "")
-    weight = weights.get("zstd", weights.get("*"))
-    return weight is not None and not _ZERO.fullmatch(weight)
+        weight = _WEIGHT.fullmatch("".join(parameters.split()))
+        weights[coding.strip()] = float(weight[1]) if weight else 1.0
+    every = weights.get("*", 0.0)
+    return 0 < weights.get("zstd", every) >= weights.get("identity", every)

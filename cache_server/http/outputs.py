@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cache_server.compression import PlainBytes
 from cache_server.errors import Problem
 from cache_server.http.asgi import header, watching
-from cache_server.http.conditional import Span, accepts_zstd, check_if_match, matches, wanted_span
+from cache_server.http.conditional import Span, accepts_zstd, check_if_match, matches, tag_of, wanted_span
 from cache_server.stores.base import CHUNK, Blob, StoreError
 from client.errors import FormatError
 from client.wire import ENTRY_HEADER
@@ -39,9 +39,11 @@ async def send_output(
 ) -> None:
     """Answer GET or HEAD; raises `Problem` before anything is sent, ``not_found`` if the output is gone or short."""
     compressed = wanted.blob.encoding == "zstd"
-    ranged = header(scope, b"range")
+    is_get = scope["method"] == "GET"
+    # ranges are defined for GET alone: HEAD tells of the whole
+    ranged = header(scope, b"range") if is_get else None
     as_stored = not compressed or (ranged is None and accepts_zstd(header(scope, b"accept-encoding")))
-    tag = f'"{wanted.blob.sha256}{"-zstd" if compressed and as_stored else ""}"'
+    tag = tag_of(wanted.blob.sha256, compressed=compressed and as_stored)
     headers: Headers = [
         (b"etag", tag.encode()),
         (b"cache-control", b"private, no-cache"),
@@ -58,8 +60,7 @@ async def send_output(
         await send({"type": "http.response.body", "body": b""})
         return
 
-    is_get = scope["method"] == "GET"
-    span = wanted_span(ranged, header(scope, b"if-range"), tag, wanted.size) if is_get else None
+    span = wanted_span(ranged, header(scope, b"if-range"), tag, wanted.size)
     length = wanted.stored_size if as_stored else wanted.size
     part = span or Span(0, length)
     headers += [

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from cache_server.services.certificates import PeerCertificate
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -22,6 +24,10 @@ MAX_UNWANTED = 16 << 20
 """Bytes of a body that are still read after its answer: cut off at once, many clients would never see the answer."""
 
 
+GRACE_SECONDS = 1.0
+"""How long a server that stops waits for the request of a connection that has not brought one yet."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection. A head has ``head_seconds`` to arrive whole, the rest of an unwanted body the same."""
 
@@ -32,20 +38,44 @@ class BoundedProtocol(HttpToolsProtocol):
         """Return the protocol with another time limit."""
         return type("BoundedProtocol", (cls,), {"head_seconds": head_seconds})
 
+    _shutdown_timer: asyncio.TimerHandle | None = None
     _deadline: asyncio.TimerHandle | None = None
     _in_head = False
     _between = 0
     _unwanted = 0
+    _certificate: PeerCertificate | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn itself does
         """Begin to wait for the first head."""
         super().connection_made(transport)
+        found = transport.get_extra_info("peercert")
+        if found:
+            self._certificate = PeerCertificate.from_peer(found)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
         self._stop_waiting()
+        if self._shutdown_timer is not None:
+            self._shutdown_timer.cancel()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Close, for the server stops, once nothing is on its way: an answer, or a request that was just sent."""
+        # uvicorn types it as if there were always one
+        is_new = cast("RequestResponseCycle | None", self.cycle) is None
+        if not is_new and not self._in_head:
+            super().shutdown()
+        elif self._shutdown_timer is None:
+            # whoever connected a moment ago, or is in the middle of a head, is answered: `cache_server.gate` then has
+            # the connection closed
+            self._shutdown_timer = self.loop.call_later(GRACE_SECONDS, self._shut)
+
+    def _shut(self) -> None:
+        self._in_head = False
+        if not self.transport.is_closing():
+            # with an answer still to come, this leaves it to the end of that
+            super().shutdown()
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, unless it is too much."""
@@ -74,6 +104,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
         self._unwanted = 0
         super().on_message_begin()
+        if self._certificate is not None:
+            # read by `cache_server.gate`; nothing that a request says can put it there
+            self.scope["client_certificate"] = self._certificate  # type: ignore[typeddict-unknown-key]
 
     def on_headers_complete(self) -> None:
         """Take note of its end."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Depends, Response
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from cache_server.clock import rfc3339
 from cache_server.collection_rules import Limit, Rules, release
 from cache_server.database import entries, leases, policy, usage
-from cache_server.routes.common import PrincipalDep, ServiceDep, answer, server_admin
+from cache_server.routes.common import ActorDep, OperatorBody, ServiceDep, answer, server_admin
 from cache_server.services.collection import JOB
 from cache_server.services.jobs import Jobs
 from client.names import check_project
+from client.wire import MAX_INTEGER
 
 if TYPE_CHECKING:
     from cache_server.service import Service
@@ -23,23 +24,19 @@ if TYPE_CHECKING:
 router = APIRouter(prefix="/admin/v1", tags=["administration"], dependencies=[Depends(server_admin)])
 
 
-class LimitBody(BaseModel):
+class LimitBody(OperatorBody):
     """What may be held; null, or left out: any amount."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    max_bytes: int | None = Field(None, ge=0, lt=1 << 63)
-    max_entries: int | None = Field(None, ge=0, lt=1 << 63)
+    max_bytes: int | None = Field(None, ge=0, le=MAX_INTEGER)
+    max_entries: int | None = Field(None, ge=0, le=MAX_INTEGER)
 
     def limit(self) -> Limit:
         """Return it as the rules take it."""
         return Limit(self.max_bytes, self.max_entries)
 
 
-class RulesBody(BaseModel):
+class RulesBody(OperatorBody):
     """What is dropped whatever room there is; see docs/collection.md."""
-
-    model_config = ConfigDict(extra="forbid")
 
     unused_seconds: float | None = Field(None, gt=0)
     keep_versions: int | None = Field(None, ge=1)
@@ -58,19 +55,15 @@ class RulesBody(BaseModel):
         return Rules(self.unused_seconds, self.keep_versions, self.oldest)
 
 
-class CollectBody(BaseModel):
+class CollectBody(OperatorBody):
     """Which project, all of them if nothing is said; and whether only to say what would go."""
-
-    model_config = ConfigDict(extra="forbid")
 
     project: str | None = None
     dry_run: bool = False
 
 
-class PauseBody(BaseModel):
+class PauseBody(OperatorBody):
     """Why nothing is to be collected."""
-
-    model_config = ConfigDict(extra="forbid")
 
     reason: str = Field(min_length=1, max_length=1000)
 
@@ -91,67 +84,70 @@ def _policy(service: Service) -> Json:
 
 
 @router.put("/projects/{project}/quota", summary="Set a project's quota; one without bounds removes it")
-async def set_quota(project: str, body: LimitBody, service: ServiceDep) -> Response:
+async def set_quota(project: str, body: LimitBody, service: ServiceDep, by: ActorDep) -> Response:
     """Answer 204. What is held above a lower quota stays until the next collection."""
-    await service.workers.run(service.quotas.set, check_project(project), body.limit())
+    await service.workers.run(service.quotas.set, check_project(project), body.limit(), by=by)
     return Response(status_code=204)
 
 
 @router.put("/server/quota", summary="Set what all projects together may hold before entries are collected")
-async def set_server_limit(body: LimitBody, service: ServiceDep) -> Response:
+async def set_server_limit(body: LimitBody, service: ServiceDep, by: ActorDep) -> Response:
     """Answer 204. Collection keeps to it; publishes are not refused for it."""
-    await service.workers.run(service.quotas.set, None, body.limit())
+    await service.workers.run(service.quotas.set, None, body.limit(), by=by)
     return Response(status_code=204)
 
 
 @router.put("/projects/{project}/rules", summary="Set a project's own rules")
-async def set_rules(project: str, body: RulesBody, service: ServiceDep) -> Response:
+async def set_rules(project: str, body: RulesBody, service: ServiceDep, by: ActorDep) -> Response:
     """Answer 204. They take the place of the server's rules, which they do not add to."""
-    await service.workers.run(service.quotas.set_rules, check_project(project), body.rules())
+    await service.workers.run(service.quotas.set_rules, check_project(project), body.rules(), by=by)
     return Response(status_code=204)
 
 
 @router.delete("/projects/{project}/rules", summary="Let the server's rules hold for a project again")
-async def remove_rules(project: str, service: ServiceDep) -> Response:
+async def remove_rules(project: str, service: ServiceDep, by: ActorDep) -> Response:
     """Answer 204."""
-    await service.workers.run(service.quotas.set_rules, check_project(project), None)
+    await service.workers.run(service.quotas.set_rules, check_project(project), None, by=by)
     return Response(status_code=204)
 
 
 @router.put("/server/rules", summary="Set the rules of projects that have none of their own")
-async def set_server_rules(body: RulesBody, service: ServiceDep) -> Response:
+async def set_server_rules(body: RulesBody, service: ServiceDep, by: ActorDep) -> Response:
     """Answer 204."""
-    await service.workers.run(service.quotas.set_rules, None, body.rules())
+    await service.workers.run(service.quotas.set_rules, None, body.rules(), by=by)
     return Response(status_code=204)
 
 
 @router.delete("/server/rules", summary="Remove the rules of projects that have none of their own", status_code=204)
-async def remove_server_rules(service: ServiceDep) -> Response:
+async def remove_server_rules(service: ServiceDep, by: ActorDep) -> Response:
     """Answer 204."""
-    await service.workers.run(service.quotas.set_rules, None, None)
+    await service.workers.run(service.quotas.set_rules, None, None, by=by)
     return Response(status_code=204)
 
 
 @router.post("/collect", summary="Collect now, or say what would be collected")
-async def collect(body: CollectBody, service: ServiceDep) -> Response:
+async def collect(body: CollectBody, service: ServiceDep, by: ActorDep) -> Response:
     """Answer what went, or would go, and why. ``state`` says whether it ran to its end."""
     collection = service.collection
     project = None if body.project is None else check_project(body.project)
-    outcome = await service.workers.run(collection.dry_run if body.dry_run else collection.run, project)
+    if body.dry_run:
+        outcome = await service.workers.run(collection.dry_run, project)
+    else:
+        outcome = await service.workers.run(collection.run, project, by=by)
     return answer(await service.workers.run(outcome.to_json))
 
 
 @router.post("/collection/pause", summary="Stop all collection", status_code=204)
-async def pause(body: PauseBody, service: ServiceDep, principal: PrincipalDep) -> Response:
+async def pause(body: PauseBody, service: ServiceDep, by: ActorDep) -> Response:
     """Answer 204."""
-    await service.workers.run(service.collection.pause, body.reason, by=principal.name)
+    await service.workers.run(service.collection.pause, body.reason, by=by)
     return Response(status_code=204)
 
 
 @router.post("/collection/resume", summary="Let collection go on", status_code=204)
-async def resume(service: ServiceDep) -> Response:
+async def resume(service: ServiceDep, by: ActorDep) -> Response:
     """Answer 204 also if it was not paused."""
-    await service.workers.run(service.collection.resume)
+    await service.workers.run(service.collection.resume, by=by)
     return Response(status_code=204)
 
 

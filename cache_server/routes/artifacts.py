@@ -14,7 +14,7 @@ from cache_server.address import Address
 from cache_server.database import entries
 from cache_server.errors import Problem
 from cache_server.http.asgi import header, send_json
-from cache_server.http.conditional import accepts_zstd
+from cache_server.http.conditional import accepts_zstd, check_before_put, tag_of
 from cache_server.http.outputs import Representation, send_output, send_redirect
 from cache_server.http.uploads import receive_output
 from cache_server.stores.base import Blob
@@ -128,19 +128,22 @@ class ArtifactLane:
         service, settings = self._service, self._service.settings
         declared = header(scope, b"content-length")
         size = int(declared) if declared is not None and declared.isdigit() else 0
+        blob = Blob(address, sha256, _encoding(header(scope, b"content-encoding") or "identity"))
+        await self._check_conditions(scope, blob)
         await service.workers.run(service.quotas.admit, address, size)
-        received = await receive_output(
-            scope,
-            receive,
-            Blob(address, sha256, _encoding(header(scope, b"content-encoding") or "identity")),
-            store=service.store,
-            workers=service.workers,
-            space=service.space,
-            limit=settings.max_output_bytes,
-            idle_seconds=settings.upload_idle_seconds,
-            make_room=service.catalogue.make_room,
-        )
-        service.metrics.received.inc(received.stored_size)
+        with service.metrics.upload() as stored:
+            received = await receive_output(
+                scope,
+                receive,
+                blob,
+                store=service.store,
+                workers=service.workers,
+                space=service.space,
+                limit=settings.max_output_bytes,
+                idle_seconds=settings.upload_idle_seconds,
+                make_room=service.catalogue.make_room,
+            )
+            stored(received.stored_size, received.created)
         await send_json(
             send,
             201 if received.created else 200,
@@ -152,6 +155,14 @@ class ArtifactLane:
             },
         )
 
+    async def _check_conditions(self, scope: AsgiScope, blob: Blob) -> None:
+        if_match, if_none_match = header(scope, b"if-match"), header(scope, b"if-none-match")
+        if if_match is None and if_none_match is None:
+            return
+        stored = await self._service.workers.run(self._service.store.stored_size, blob)
+        tag = None if stored is None else tag_of(blob.sha256, compressed=blob.encoding == "zstd")
+        check_before_put(if_match, if_none_match, tag)
+
 
 def _encoding(name: str) -> Encoding:
     match name.lower():
@@ -159,7 +170,7 @@ def _encoding(name: str) -> Encoding:
             return "identity"
         case "zstd":
             return "zstd"
-    raise Problem("unsupported_encoding")
+    raise Problem("unsupported_encoding", headers={"Accept-Encoding": "zstd"})
 
 
 def _allow(method: str, *allowed: str) -> None:

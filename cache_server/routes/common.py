@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from cache_server.access import Principal, Scope
+from cache_server.access import Actor, Principal, Scope
 from cache_server.address import Address
 from cache_server.errors import Problem
 from cache_server.service import Service
@@ -15,6 +17,28 @@ from client.names import Kind, check_project
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+
+class JobBody(BaseModel):
+    """A body that jobs send. Types are taken as they are, nothing is guessed; a newer client may add members."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+class OperatorBody(JobBody):
+    """A body that operators send: a member that is not known here is a mistake that must not pass unseen."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _can_be_sent(cls, value: Any) -> Any:
+        # half a surrogate pair that is stored could never be shown again: `GET /admin/v1/audit` would fail for good
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text holds half a surrogate pair") from None
+        return value
 
 
 async def _service(request: Request) -> Service:
@@ -25,8 +49,13 @@ async def _principal(request: Request) -> Principal:
     return cast("Principal", request.scope["principal"])
 
 
+async def _actor(request: Request) -> Actor:
+    return Actor(request.scope["principal"].shown, request.scope["passage"].request_id)
+
+
 ServiceDep = Annotated[Service, Depends(_service)]
 PrincipalDep = Annotated[Principal, Depends(_principal)]
+ActorDep = Annotated[Actor, Depends(_actor)]
 
 
 def addressed(scope: Scope) -> Callable[..., Awaitable[Address]]:
@@ -53,7 +82,7 @@ def in_project(scope: Scope) -> Callable[..., Awaitable[str]]:
 
 async def server_admin(principal: PrincipalDep) -> None:
     """Let admins of all projects through: one of some projects must not decide about the whole server."""
-    if not any(Scope.ADMIN in grant.scopes and grant.project_pattern == "*" for grant in principal.grants):
+    if not principal.has(Scope.ADMIN):
         raise Problem("forbidden", "this needs scope admin on all projects")
 
 

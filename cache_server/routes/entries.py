@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Depends, Response
-from pydantic import BaseModel
 
 from cache_server.access import Scope
 from cache_server.address import Address
 from cache_server.database import entries
 from cache_server.errors import Problem
-from cache_server.routes.common import ServiceDep, addressed, answer, in_project
+from cache_server.routes.common import ActorDep, JobBody, ServiceDep, addressed, answer, in_project
 from client.names import check_digest
 from client.wire import Entry
 
 if TYPE_CHECKING:
+    from cache_server.access import Actor
     from cache_server.service import Service
     from cache_server.services.publishing import Published
 
@@ -28,7 +28,7 @@ Writable = Annotated[Address, Depends(addressed(Scope.WRITE))]
 Deletable = Annotated[Address, Depends(addressed(Scope.DELETE))]
 
 
-class SuspectBody(BaseModel):
+class SuspectBody(JobBody):
     """The digest that the entry names for the output in question."""
 
     sha256: str
@@ -49,36 +49,37 @@ async def read_entry(address: Readable, service: ServiceDep) -> Response:
 async def publish_entry(
     address: Writable,
     service: ServiceDep,
+    by: ActorDep,
     body: Annotated[dict[str, Any], Body()],
 ) -> Response:
     """Answer 201 with the entry, or 200 with the one that stood before; 409 if an output is not stored."""
-    published = await service.workers.run(_publish, service, address, Entry.from_json(body))
-    service.metrics.know_project(address.project)
-    service.metrics.publishes.labels("created" if published.created else "stood_before").inc()
+    published = await service.workers.run(_publish, service, address, Entry.from_json(body), by)
     return answer(published.entry.to_json(), 201 if published.created else 200)
 
 
-def _publish(service: Service, address: Address, entry: Entry) -> Published:
+def _publish(service: Service, address: Address, entry: Entry, by: Actor) -> Published:
     service.quotas.admit(address, sum(output.stored_size for output in entry.outputs))
-    return service.publishing.publish(address, entry)
+    return service.publishing.publish(address, entry, by=by)
 
 
 @router.delete(_PATH, summary="Delete an entry", status_code=204)
 async def delete_entry(
     address: Deletable,
     service: ServiceDep,
+    by: ActorDep,
     reason: Literal["poisoned"] | None = None,
 ) -> Response:
     """Answer 204 or 404. ``?reason=poisoned`` makes clients drop it from their own tiers for 90 days."""
-    if not await service.workers.run(service.deletion.delete, address, poisoned=reason == "poisoned"):
+    if not await service.workers.run(service.deletion.delete, address, poisoned=reason == "poisoned", by=by):
         raise Problem("not_found")
     return Response(status_code=204)
 
 
 @router.post(_PATH + "/suspect", summary="Have an output verified where it is stored")
-async def suspect_output(address: Readable, service: ServiceDep, body: SuspectBody) -> Response:
+async def suspect_output(address: Readable, service: ServiceDep, by: ActorDep, body: SuspectBody) -> Response:
     """Answer ``sound``, ``quarantined`` or ``absent``."""
-    verdict = await service.workers.run(service.suspicion.suspect, address, check_digest(body.sha256, "digest"))
+    digest = check_digest(body.sha256, "digest")
+    verdict = await service.workers.run(service.suspicion.suspect, address, digest, by=by)
     service.metrics.suspects.labels(verdict).inc()
     return answer({"state": verdict})
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from cache_server.access import Scope
-from cache_server.routes.common import PrincipalDep, ServiceDep, answer, in_project, visible_kinds
+from cache_server.routes.common import JobBody, PrincipalDep, ServiceDep, answer, in_project, visible_kinds
 from cache_server.services.explaining import nearest_entries
 from client.explaining import Near, check_asked
 
@@ -20,7 +20,7 @@ MAX_WITHOUT = 4096
 Readable = Annotated[str, Depends(in_project(Scope.READ))]
 
 
-class ExplainBody(BaseModel):
+class ExplainBody(JobBody):
     """The key document that missed; keys that are of no interest; how many near entries to name."""
 
     key_document: dict[str, Any]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from cache_server.access import Scope
-from cache_server.routes.common import PrincipalDep, ServiceDep, in_project, visible_kinds
+from cache_server.routes.common import JobBody, PrincipalDep, ServiceDep, in_project, visible_kinds
 from cache_server.routes.projects import MAX_KEYS, KeyBody
 from cache_server.services.fetching import EntryStream
 from client.names import check_digest, check_kind, check_output
@@ -26,7 +26,7 @@ MEDIA_TYPE = "application/x-tar"
 Readable = Annotated[str, Depends(in_project(Scope.READ))]
 
 
-class FetchBody(BaseModel):
+class FetchBody(JobBody):
     """Keys to fetch, and the names of the outputs that are wanted; all of them if nothing is said."""
 
     keys: list[KeyBody] = Field(max_length=MAX_KEYS)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from cache_server.access import Scope
 from cache_server.address import Address
 from cache_server.errors import Problem
 from cache_server.http.asgi import watching
 from cache_server.lease_rules import LeaseRequest
-from cache_server.routes.common import PrincipalDep, ServiceDep, addressed, answer
+from cache_server.routes.common import JobBody, PrincipalDep, ServiceDep, addressed, answer
 from client.errors import Failure
 from client.names import Kind
-from client.wire import Holder, lease_answer_to_json
+from client.wire import MAX_INTEGER, Holder, lease_answer_to_json
 
 router = APIRouter(tags=["leases"])
 
@@ -24,32 +24,32 @@ _PATH = "/v1/{project}/{kind}/leases/{key}"
 _MAX_TOKEN = 256
 
 
-class HolderBody(BaseModel):
+class HolderBody(JobBody):
     """Who asks: shown to those who wait."""
 
     host: str = Field(max_length=255)
-    pid: int = Field(ge=0)
-    rank: int | None = Field(None, ge=0)
+    pid: int = Field(ge=0, le=MAX_INTEGER)
+    rank: int | None = Field(None, ge=0, le=MAX_INTEGER)
     label: str = Field("", max_length=255)
 
 
-class AskBody(BaseModel):
+class AskBody(JobBody):
     """A request for the right to compile, or for news of whoever has it."""
 
     holder: HolderBody
     wait_seconds: float = Field(0, ge=0, le=MAX_WAIT)
     retry_failed: bool = False
-    seen_generation: int | None = Field(None, ge=0)
+    seen_generation: int | None = Field(None, ge=0, le=MAX_INTEGER)
     may_publish: bool = True
 
 
-class TokenBody(BaseModel):
+class HeartbeatBody(JobBody):
     """A heartbeat."""
 
     token: str = Field(max_length=_MAX_TOKEN)
 
 
-class ReleaseBody(TokenBody):
+class ReleaseBody(HeartbeatBody):
     """The end of a lease, with the failure if there was one."""
 
     failure: dict[str, Any] | None = None
@@ -91,13 +91,11 @@ async def ask(
     )
     async with watching(request.receive) as gone:
         found = await service.polling.ask(address, wanted, body.wait_seconds, gone)
-    value = lease_answer_to_json(found)
-    service.metrics.leases.labels(value["state"]).inc()
-    return answer(value)
+    return answer(lease_answer_to_json(found))
 
 
 @router.patch(_PATH, summary="Heartbeat")
-async def renew(address: Holdable, service: ServiceDep, body: TokenBody) -> Response:
+async def renew(address: Holdable, service: ServiceDep, body: HeartbeatBody) -> Response:
     """Answer 200 with the time to live, or 409 ``lease_lost``."""
     lease = await service.workers.run(service.leasing.renew, address, body.token)
     return answer({"generation": lease.generation, "ttl_seconds": lease.ttl_seconds})

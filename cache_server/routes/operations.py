@@ -1,23 +1,20 @@
-"""What operators and probes ask: health, readiness, metrics, and a page to look at."""
+"""What operators ask: metrics, and a page to look at."""
 
 from __future__ import annotations
 
-import contextlib
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from fastapi import APIRouter, Response
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse
 from prometheus_client import CONTENT_TYPE_LATEST
-from sqlalchemy.exc import SQLAlchemyError
 
 from cache_server.access import Scope
 from cache_server.database import entries, leases
 from cache_server.errors import Problem
+from cache_server.metric_readings import render
 from cache_server.routes.common import PrincipalDep, ServiceDep  # noqa: TC001 - FastAPI reads the annotations
 from cache_server.services.reports import Reported, Reports
-from cache_server.stores.base import StoreError, StoreFullError
 from client import __version__
 
 if TYPE_CHECKING:
@@ -28,34 +25,11 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["operations"])
 
-_log = structlog.get_logger("cache_server.health")
-
-_PAGE_HEADERS = {
+PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
 }
-
-
-@router.get("/healthz", response_class=PlainTextResponse, summary="Whether the process serves")
-async def healthz() -> str:
-    """Answer ``ok``."""
-    return "ok"
-
-
-@router.get("/readyz", response_class=PlainTextResponse, summary="Whether store and database answer")
-async def readyz(service: ServiceDep) -> str:
-    """Answer ``ok``, or 503: the log says what is wrong, the answer does not."""
-    try:
-        await service.workers.run(service.database.check)
-        await service.workers.run(service.store.check)
-    except StoreFullError:
-        # reads go on, and uploads are told: no reason to take a server out of the line
-        _log.warning("the store has no room left")
-    except (StoreError, SQLAlchemyError) as error:
-        _log.warning("not ready", error=str(error))
-        raise Problem("not_ready") from error
-    return "ok"
 
 
 @router.get("/metrics", summary="Prometheus metrics")
@@ -63,29 +37,7 @@ async def metrics(service: ServiceDep, principal: PrincipalDep) -> Response:
     """Answer Prometheus' text format."""
     if not principal.has(Scope.METRICS):
         raise Problem("forbidden", "this needs scope metrics or admin")
-    return Response(await service.workers.run(_render, service), media_type=CONTENT_TYPE_LATEST)
-
-
-def _render(service: Service) -> bytes:
-    found = service.metrics
-    with service.database.reading() as connection:
-        totals = entries.totals(connection)
-        reported = Reports.totals(connection)
-        found.leases_held.set(leases.count_held(connection, service.database.now(connection)))
-    found.waiting.set(service.waiters.count)
-    found.promised.set(service.space.promised)
-    with contextlib.suppress(StoreError):
-        free = service.store.free_bytes()
-        found.free.set(float("inf") if free is None else free)
-    # a namespace that lost its last entry must not keep its last figure
-    for gauge in (found.entries, found.stored, found.reported):
-        gauge.clear()
-    for row in totals:
-        found.entries.labels(row.project, row.kind).set(row.entries)
-        found.stored.labels(row.project, row.kind).set(row.stored_bytes)
-    for line in reported:
-        found.reported.labels(line.project, line.kind, line.counter).set(line.total)
-    return found.render()
+    return Response(await service.workers.run(render, service), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/", response_class=HTMLResponse, summary="What this server holds")
@@ -94,12 +46,13 @@ async def page(service: ServiceDep, principal: PrincipalDep) -> HTMLResponse:
     totals, reported, held = await service.workers.run(_figures, service)
     visible = [row for row in totals if principal.may(Scope.READ, row.project)]
     saved = [line for line in reported if principal.may(Scope.READ, line.project)]
-    return HTMLResponse(_html(visible, saved, held), headers=_PAGE_HEADERS)
+    compiling = sum(count for project, count in held.items() if principal.may(Scope.READ, project))
+    return HTMLResponse(_html(visible, saved, compiling), headers=PAGE_HEADERS)
 
 
-def _figures(service: Service) -> tuple[list[Totals], list[Reported], int]:
+def _figures(service: Service) -> tuple[list[Totals], list[Reported], dict[str, int]]:
     with service.database.reading() as connection:
-        held = leases.count_held(connection, service.database.now(connection))
+        held = leases.held_by_project(connection, service.database.now(connection))
         return entries.totals(connection), Reports.totals(connection), held
 
 

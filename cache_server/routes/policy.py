@@ -12,7 +12,15 @@ from cache_server.clock import rfc3339
 from cache_server.collection_rules import score
 from cache_server.database import policy, usage
 from cache_server.errors import Problem
-from cache_server.routes.common import PrincipalDep, ServiceDep, addressed, answer, in_project, visible_kinds
+from cache_server.routes.common import (
+    ActorDep,
+    PrincipalDep,
+    ServiceDep,
+    addressed,
+    answer,
+    in_project,
+    visible_kinds,
+)
 from client.names import check_digest, check_kind, check_output
 
 if TYPE_CHECKING:
@@ -41,15 +49,19 @@ async def list_entries(  # noqa: PLR0917 - FastAPI calls it by keyword
     principal: PrincipalDep,
     kind: str | None = None,
     label: str | None = None,
+    compiler_version: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
 ) -> Response:
     """Answer entries in the order of their names, with what is known of their use, and `next` if there may be more."""
     kinds = visible_kinds(principal, project)
     if kind is not None:
-        kinds &= {str(check_kind(kind))}
+        # who may not read it is told so: a list without entries would look like an empty cache
+        principal.require(Scope.READ, project, check_kind(kind))
+        kinds = frozenset({kind})
     after = None if cursor is None else _named(project, cursor)
-    return answer(await service.workers.run(_page, service, project, after, limit, kinds=kinds, label=label))
+    chosen = {"kinds": kinds, "label": label, "version": compiler_version}
+    return answer(await service.workers.run(_page, service, project, after, limit, chosen))
 
 
 def _named(project: str, cursor: str) -> Named:
@@ -57,13 +69,11 @@ def _named(project: str, cursor: str) -> Named:
     return project, str(check_kind(kind)), check_digest(key)
 
 
-def _page(
-    service: Service, project: str, after: Named | None, limit: int, *, kinds: frozenset[str], label: str | None
-) -> Json:
+def _page(service: Service, project: str, after: Named | None, limit: int, chosen: dict[str, Any]) -> Json:
     with service.database.reading() as connection:
         now = service.database.now(connection)
         pins = policy.pin_set(policy.rows(connection, policy.PINS, project))
-        found = usage.page(connection, after, limit, project=project, kinds=kinds, label=label)
+        found = usage.page(connection, after, limit, project=project, **chosen)
     last = f"{found[-1].kind}/{found[-1].key}" if len(found) == limit else None
     return {"entries": [_shown(candidate, pins, now) for candidate in found], "next": last}
 
@@ -92,39 +102,39 @@ async def list_pins(project: Readable, service: ServiceDep) -> Response:
 
 
 @router.put(_ENTRY, summary="Pin an entry: it is never collected", status_code=201)
-async def pin_entry(address: WritableEntry, service: ServiceDep, principal: PrincipalDep) -> Response:
+async def pin_entry(address: WritableEntry, service: ServiceDep, by: ActorDep) -> Response:
     """Answer 201, or 200 if it was pinned before; 404 if there is no such entry."""
-    return _pinned(await service.workers.run(service.pins.pin_entry, address, by=principal.name))
+    return _pinned(await service.workers.run(service.pins.pin_entry, address, by=by))
 
 
 @router.delete(_ENTRY, summary="Remove an entry's pin", status_code=204)
-async def unpin_entry(address: WritableEntry, service: ServiceDep) -> Response:
+async def unpin_entry(address: WritableEntry, service: ServiceDep, by: ActorDep) -> Response:
     """Answer 204 or 404."""
-    return _unpinned(await service.workers.run(service.pins.unpin_entry, address))
+    return _unpinned(await service.workers.run(service.pins.unpin_entry, address, by=by))
 
 
 @router.put(_LABEL, summary="Pin all entries of a label, those to come included", status_code=201)
-async def pin_label(project: Writable, label: str, service: ServiceDep, principal: PrincipalDep) -> Response:
+async def pin_label(project: Writable, label: str, service: ServiceDep, by: ActorDep) -> Response:
     """Answer 201, or 200 if it was pinned before."""
-    return _pinned(await service.workers.run(service.pins.pin_label, project, label, by=principal.name))
+    return _pinned(await service.workers.run(service.pins.pin_label, project, label, by=by))
 
 
 @router.delete(_LABEL, summary="Remove a label's pin", status_code=204)
-async def unpin_label(project: Writable, label: str, service: ServiceDep) -> Response:
+async def unpin_label(project: Writable, label: str, service: ServiceDep, by: ActorDep) -> Response:
     """Answer 204 or 404."""
-    return _unpinned(await service.workers.run(service.pins.unpin_label, project, label))
+    return _unpinned(await service.workers.run(service.pins.unpin_label, project, label, by=by))
 
 
 @router.put(_PLAN, summary="Pin all entries of a stored plan", status_code=201)
-async def pin_plan(project: Writable, name: str, service: ServiceDep, principal: PrincipalDep) -> Response:
+async def pin_plan(project: Writable, name: str, service: ServiceDep, by: ActorDep) -> Response:
     """Answer 201, or 200 if it was pinned before; 404 if there is no such plan."""
-    return _pinned(await service.workers.run(service.pins.pin_plan, project, check_output(name), by=principal.name))
+    return _pinned(await service.workers.run(service.pins.pin_plan, project, check_output(name), by=by))
 
 
 @router.delete(_PLAN, summary="Remove a plan's pin", status_code=204)
-async def unpin_plan(project: Writable, name: str, service: ServiceDep) -> Response:
+async def unpin_plan(project: Writable, name: str, service: ServiceDep, by: ActorDep) -> Response:
     """Answer 204 or 404."""
-    return _unpinned(await service.workers.run(service.pins.unpin_plan, project, check_output(name)))
+    return _unpinned(await service.workers.run(service.pins.unpin_plan, project, check_output(name), by=by))
 
 
 def _pinned(created: bool) -> Response:

@@ -6,15 +6,16 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Body, Depends, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from cache_server.access import Scope
 from cache_server.database import entries, leases
 from cache_server.errors import Problem
-from cache_server.routes.common import PrincipalDep, ServiceDep, in_project, visible_kinds
+from cache_server.routes.common import ActorDep, JobBody, PrincipalDep, ServiceDep, in_project, visible_kinds
 from client.names import check_digest, check_kind, check_output
 
 if TYPE_CHECKING:
+    from cache_server.access import Actor
     from cache_server.service import Service
 
 router = APIRouter(tags=["projects"])
@@ -28,14 +29,14 @@ Readable = Annotated[str, Depends(in_project(Scope.READ))]
 Writable = Annotated[str, Depends(in_project(Scope.WRITE))]
 
 
-class KeyBody(BaseModel):
+class KeyBody(JobBody):
     """One key in its namespace."""
 
     kind: str
     key: str
 
 
-class LookupBody(BaseModel):
+class LookupBody(JobBody):
     """Keys to look up."""
 
     keys: list[KeyBody] = Field(max_length=MAX_KEYS)
@@ -59,6 +60,7 @@ def _lookup(service: Service, project: str, wanted: list[_Named], visible: list[
         missing = [item for item in wanted if item not in found]
         now = service.database.now(connection)
         held = leases.held_keys(connection, project, [item for item in visible if item not in found], now)
+    service.metrics.count_lookups(asked=len(wanted), found=len(found))
     # entries are JSON already: parsing thousands of them to write them out again would take longer than to find them
     documents = ",".join(found[item] for item in wanted if item in found)
     return f'{{"found":[{documents}],"missing":{_names(missing)},"leased":{_names(held)}}}'
@@ -76,11 +78,13 @@ async def report(project: Readable, service: ServiceDep, body: Annotated[dict[st
 
 
 def _report(service: Service, project: str, body: dict[str, Any]) -> None:
+    keys = body.get("keys", [])
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise Problem("invalid", "the keys of a report are a list of digests")
+    used = set(map(check_digest, keys))
     service.reports.add(project, body)
-    keys = body.get("keys")
-    if isinstance(keys, list):
-        # hits in node tiers, which this server never sees, keep an entry from being collected too
-        service.usage.note_keys(project, {key for key in keys if isinstance(key, str)})
+    # hits in node tiers, which this server never sees, keep an entry from being collected too
+    service.usage.note_keys(project, used)
 
 
 @router.get("/v1/{project}/plans/{name}", summary="A stored plan")
@@ -93,13 +97,14 @@ async def read_plan(project: Readable, name: str, service: ServiceDep) -> Respon
 
 
 @router.put("/v1/{project}/plans/{name}", summary="Store a plan, in place of an earlier one", status_code=201)
-async def write_plan(project: Writable, name: str, service: ServiceDep, request: Request) -> Response:
+async def write_plan(project: Writable, name: str, service: ServiceDep, by: ActorDep, request: Request) -> Response:
     """Answer 201 for a new name, 200 for a known one."""
-    created = await service.workers.run(_write_plan, service, project, check_output(name), await request.body())
+    body = await request.body()
+    created = await service.workers.run(_write_plan, service, project, check_output(name), body, by)
     return Response(status_code=201 if created else 200)
 
 
-def _write_plan(service: Service, project: str, name: str, body: bytes) -> bool:
-    created = service.plans.write(project, name, body)
-    service.pins.plan_changed(project, name)
+def _write_plan(service: Service, project: str, name: str, body: bytes, by: Actor) -> bool:
+    created = service.plans.write(project, name, body, by=by)
+    service.pins.plan_changed(project, name, by=by)
     return created

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from cache_server.access import SERVER
 from cache_server.database import entries, leases
 from cache_server.database.models import EntryState, LeaseState
 from cache_server.errors import Problem
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from cache_server.address import Address
     from cache_server.database.engine import Database
     from cache_server.locking import KeyLocks
+    from cache_server.services.audit import Audit
     from cache_server.services.removal import Removal
     from cache_server.stores.base import Blob, Store
 
@@ -30,11 +32,12 @@ _log = structlog.get_logger("cache_server.catalogue")
 class Catalogue:
     """Entries by key. All methods block: worker threads only."""
 
-    def __init__(self, store: Store, database: Database, locks: KeyLocks, removal: Removal) -> None:
+    def __init__(self, store: Store, database: Database, locks: KeyLocks, removal: Removal, audit: Audit) -> None:
         self._store = store
         self._locks = locks
         self._database = database
         self._removal = removal
+        self._audit = audit
 
     def indexed(self, address: Address) -> entries.Indexed | None:
         """Return the index row of the key."""
@@ -82,6 +85,7 @@ class Catalogue:
             if entries.indexed(session, address) is None:
                 # nobody here has hashed its outputs
                 entries.insert(session, entry, now=self._database.now(session), checked=0.0)
+                self._audit.change(session, SERVER, "entry.adopt", address=address)
             leases.end(session, address, LeaseState.PUBLISHED)
 
     def _adopt(self, address: Address) -> Entry | None:

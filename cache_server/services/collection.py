@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import structlog
 
+from cache_server.access import SERVER
 from cache_server.address import Address
 from cache_server.collection_plan import Victim, plan
 from cache_server.collection_rules import NOTHING, Amount, Policy, excess
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
 
+    from cache_server.access import Actor
     from cache_server.collection_plan import Reason
     from cache_server.collection_rules import PinSet
     from cache_server.database.engine import Database
     from cache_server.locking import Duty, KeyLocks
     from cache_server.metrics import Metrics
+    from cache_server.services.audit import Audit
     from cache_server.services.catalogue import Catalogue
     from cache_server.services.jobs import Running
     from cache_server.services.meta import Meta
@@ -116,6 +119,7 @@ class Collection:
         used: Usage,
         meta: Meta,
         metrics: Metrics,
+        audit: Audit,
         grace_seconds: float,
     ) -> None:
         self._database = database
@@ -125,18 +129,19 @@ class Collection:
         self._used = used
         self._meta = meta
         self._metrics = metrics
+        self._audit = audit
         self._grace_seconds = grace_seconds
         self._jobs = Jobs(database)
         self._pins: dict[str, tuple[tuple[int, int], PinSet]] = {}
         self.stopping = False
 
-    def run(self, project: str | None = None) -> Outcome:
+    def run(self, project: str | None = None, *, by: Actor = SERVER) -> Outcome:
         """Collect what the rules say, in one project or in all."""
-        return self._run(project, NOTHING, all_or_nothing=False)
+        return self._run(project, NOTHING, by, all_or_nothing=False)
 
     def make_room(self, project: str, incoming: Amount) -> Outcome:
         """Collect in a project until ``incoming`` fits its quota; nothing is removed if it could not."""
-        return self._run(project, incoming, all_or_nothing=True)
+        return self._run(project, incoming, SERVER, all_or_nothing=True)
 
     def dry_run(self, project: str | None = None) -> Outcome:
         """Return what `run` would remove, in its order."""
@@ -144,7 +149,18 @@ class Collection:
         with self._database.reading() as connection:
             return Outcome("dry_run", chosen=self._plan(connection, project, NOTHING))
 
-    def _run(self, project: str | None, incoming: Amount, *, all_or_nothing: bool) -> Outcome:
+    def _run(self, project: str | None, incoming: Amount, by: Actor, *, all_or_nothing: bool) -> Outcome:
+        metrics, state = self._metrics, "error"
+        begin = metrics.monotonic()
+        try:
+            outcome = self._run_once(project, incoming, by, all_or_nothing=all_or_nothing)
+            state = outcome.state
+            return outcome
+        finally:
+            metrics.collections.labels(state).inc()
+            metrics.collection_seconds.observe(metrics.monotonic() - begin)
+
+    def _run_once(self, project: str | None, incoming: Amount, by: Actor, *, all_or_nothing: bool) -> Outcome:
         if self.paused() is not None:
             return Outcome("paused")
         with self._jobs.hold(JOB) as running:
@@ -155,7 +171,7 @@ class Collection:
                 chosen = self._plan(connection, project, incoming)
                 if all_or_nothing and not self._is_enough(connection, str(project), incoming, chosen):
                     return Outcome("futile", chosen)
-            return self._carry_out(chosen, running)
+            return self._carry_out(chosen, running, by)
 
     def _prepare(self) -> None:
         """Bring the index up to date with what was used, and with what older servers wrote."""
@@ -185,7 +201,7 @@ class Collection:
         over = excess(usage.amount(connection, project), policy.limit(connection, project), incoming)
         return freed.covers(over)
 
-    def _carry_out(self, chosen: list[Victim], running: Running) -> Outcome:
+    def _carry_out(self, chosen: list[Victim], running: Running, by: Actor) -> Outcome:
         outcome = Outcome("done", chosen)
         try:
             for number, victim in enumerate(chosen):
@@ -201,7 +217,24 @@ class Collection:
             if chosen:
                 reasons = Counter(str(victim.reason) for victim in outcome.removed)
                 _log.info("collected", state=outcome.state, spared=outcome.spared, **reasons)
+                self._record(outcome, by)
         return outcome
+
+    def _record(self, outcome: Outcome, by: Actor) -> None:
+        """Record what went, in one row for each project: a tenant must find it among its own."""
+        gone: dict[str, list[Victim]] = {}
+        for victim in outcome.removed:
+            gone.setdefault(victim.candidate.project, []).append(victim)
+        if not gone:
+            return
+        with self._database.transaction() as session:
+            for project, victims in sorted(gone.items()):
+                detail = {
+                    "entries": len(victims),
+                    "bytes": sum(victim.candidate.stored_bytes for victim in victims),
+                    "by_reason": dict(Counter(str(victim.reason) for victim in victims)),
+                }
+                self._audit.change(session, by, "collection.run", project=project, detail=detail)
 
     def _may_go_on(self, running: Running) -> bool:
         return running.renew() and self.paused() is None
@@ -245,18 +278,20 @@ class Collection:
             self._pins[project] = known
         return known[1]
 
-    def pause(self, reason: str, *, by: str) -> None:
+    def pause(self, reason: str, *, by: Actor) -> None:
         """Stop all collection, on every server, until `resume`; one that runs stops before its next batch."""
         with self._database.transaction() as session:
-            value = {"paused": True, "reason": reason, "by": by}
+            value = {"paused": True, "reason": reason, "by": by.name}
             self._meta.write(session, policy.SWITCHES, policy.COLLECTION, value, project=None)
+            self._audit.change(session, by, "collection.pause", detail={"reason": reason})
 
-    def resume(self) -> bool:
+    def resume(self, *, by: Actor) -> bool:
         """Let collection go on; False if it was not paused."""
         with self._database.transaction() as session:
             if policy.value(session, policy.SWITCHES, policy.COLLECTION) is None:
                 return False
             self._meta.write(session, policy.SWITCHES, policy.COLLECTION, None, project=None)
+            self._audit.change(session, by, "collection.resume")
             return True
 
     def paused(self) -> Json | None:

@@ -11,9 +11,11 @@ from cache_server.database import entries
 from cache_server.database.models import EntryState, RevocationRow
 
 if TYPE_CHECKING:
+    from cache_server.access import Actor
     from cache_server.address import Address
     from cache_server.database.engine import Database
     from cache_server.locking import KeyLocks
+    from cache_server.services.audit import Audit
     from cache_server.services.catalogue import Catalogue
     from cache_server.services.removal import Removal
     from client.wire import Entry, Json
@@ -25,20 +27,23 @@ REVOCATION_LIFE = 90 * 86400.0
 class Deletion:
     """Delete entries. Blocks: worker threads only."""
 
-    def __init__(self, *, database: Database, locks: KeyLocks, catalogue: Catalogue, removal: Removal) -> None:
+    def __init__(
+        self, *, database: Database, locks: KeyLocks, catalogue: Catalogue, removal: Removal, audit: Audit
+    ) -> None:
         self._database = database
+        self._audit = audit
         self._locks = locks
         self._catalogue = catalogue
         self._removal = removal
 
-    def delete(self, address: Address, *, poisoned: bool) -> bool:
+    def delete(self, address: Address, *, poisoned: bool, by: Actor) -> bool:
         """Remove the entry; False if there is none. The key is a miss as soon as the row is marked."""
-        if not self._mark(address, poisoned=poisoned):
+        if not self._mark(address, poisoned=poisoned, by=by):
             # the index may not know an entry that stands in the store
             with self._locks.hold(address):
                 if self._catalogue.settle(address) is None:
                     return False
-            if not self._mark(address, poisoned=poisoned):
+            if not self._mark(address, poisoned=poisoned, by=by):
                 return False
         with self._locks.hold(address):
             found = self._catalogue.indexed(address)
@@ -47,13 +52,15 @@ class Deletion:
                 self._removal.finish(address, found)
         return True
 
-    def _mark(self, address: Address, *, poisoned: bool) -> bool:
+    def _mark(self, address: Address, *, poisoned: bool, by: Actor) -> bool:
         with self._database.transaction() as session:
             found = entries.indexed(session, address)
             if found is None or not entries.mark(session, address, EntryState.DELETING):
                 return False
             if poisoned:
                 session.add(self._revocation(address, found.entry, self._database.now(session)))
+            detail = {"reason": "poisoned"} if poisoned else None
+            self._audit.change(session, by, "entry.delete", address=address, detail=detail)
             return True
 
     @staticmethod

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING
 
 from cache_server.errors import Problem
 from cache_server.stores.base import Blob
 from client.errors import WireError
+from client.foreign.names import ForeignName
 from client.key import check_document
 from client.names import MAIN_OUTPUT, Kind
 
 if TYPE_CHECKING:
     from cache_server.address import Address
     from cache_server.stores.base import Store
-    from client.wire import Entry, Json
-
-_DIGEST_NAME = re.compile(r"[0-9a-f]{32}")
-_FOREIGN_NAMES = {
-    "npc": re.compile(r"neuronxcc-[0-9A-Za-z.+_-]+/MODULE_[0-9A-Za-z._]+\+[0-9a-f]{8}"),
-    "libtorch-lite": _DIGEST_NAME,
-    "torchneuron": _DIGEST_NAME,
-}
-_FOREIGN_MEMBERS = ("layout", "name", "compiler_version", "target")
+    from client.wire import Entry
 
 
 def check_entry(address: Address, entry: Entry) -> None:
@@ -41,21 +33,12 @@ def check_entry(address: Address, entry: Entry) -> None:
     except WireError as error:
         raise Problem("wrong_key", str(error)) from error
     if address.kind is Kind.FOREIGN:
-        _check_foreign(document)
+        try:
+            ForeignName.of(document)  # the name becomes a path on some client's disk
+        except WireError as error:
+            raise Problem("invalid", str(error)) from error
     elif entry.output() is None:
         raise Problem("invalid", f"an entry of kind {address.kind} holds an output called {MAIN_OUTPUT}")
-
-
-def _check_foreign(document: Json) -> None:
-    # the name becomes a path on some client's disk: only names of that cache's own shape may pass
-    for member in _FOREIGN_MEMBERS:
-        if not isinstance(document.get(member), str):
-            raise Problem("invalid", f"a foreign key document holds a text called {member!r}")
-    pattern = _FOREIGN_NAMES.get(document["layout"])
-    if pattern is None:
-        raise Problem("invalid", f"foreign layout {document['layout']!r}: expected one of {', '.join(_FOREIGN_NAMES)}")
-    if not pattern.fullmatch(document["name"]):
-        raise Problem("invalid", f"{document['name']!r} is no name in the layout {document['layout']}")
 
 
 def missing_outputs(store: Store, address: Address, entry: Entry) -> list[str]:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from client.explaining import Json, Near
 
 SCAN = 2000
-"""Entries of a kind that are compared at most."""
-_BATCH = 100
+"""Entries of a kind that are compared at most: some 10 MB of documents."""
 
 
 def nearest_entries(
@@ -48,7 +47,8 @@ def nearest_entries(
 
 
 def _newest(connection: Connection, project: str, kinds: set[str], without: set[str]) -> Iterator[dict[str, Any]]:
-    rows = connection.execution_options(yield_per=_BATCH).execute(
+    # in one piece: there is no transaction here that a cursor of the server could live in
+    rows = connection.execute(
         select(EntryRow.key, EntryRow.document)
         .where(EntryRow.project == project, EntryRow.kind.in_(sorted(kinds)), EntryRow.state == EntryState.READY)
         .order_by(EntryRow.indexed.desc())

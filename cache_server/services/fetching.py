@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cache_server.address import Address
 from cache_server.database import entries
-from cache_server.stores.base import CHUNK, Blob
+from cache_server.stores.base import Blob
 from client import entry_stream
 from client.wire import Entry
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from client.wire import Output
 
 _Named = tuple[str, str]
+
+PIECE = 256 << 10
+"""Bytes that are sent at once: small things are put together up to that."""
 
 
 class EntryStream:
@@ -50,13 +53,15 @@ class EntryStream:
         self._pieces = self._all()
 
     def next(self) -> bytes | None:
-        """Return the next piece, of about `CHUNK` bytes; None at the end. Raises `StoreError` for an output cut off."""
+        """Return the next piece, of about `PIECE` bytes; None at the end. Raises `StoreError` for an output cut off."""
         with self._lock:
             held = bytearray()
-            while not self._closed and len(held) < CHUNK:
+            while not self._closed and len(held) < PIECE:
                 piece = next(self._pieces, None)
                 if piece is None:
                     break
+                if not held and len(piece) >= PIECE:
+                    return piece  # most of a stream, and never copied
                 held += piece
             return bytes(held) or None
 

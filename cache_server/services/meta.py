@@ -8,12 +8,13 @@ revision that the database does not know; the caller was told nothing, and the n
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 from sqlalchemy import select
 
 from cache_server.clock import rfc3339
+from cache_server.database import policy
 from cache_server.database.models import MetaRow
 from cache_server.database.upsert import insert_into
 from cache_server.stores.base import MetaName
@@ -28,6 +29,13 @@ if TYPE_CHECKING:
 _SCHEMA = 1
 
 _log = structlog.get_logger("cache_server.meta")
+
+
+class _Revision(NamedTuple):
+    revision: int
+    value: Json | None
+    project: str | None
+    time: float
 
 
 class Meta:
@@ -46,11 +54,17 @@ class Meta:
         stored = self._locked(session, table, row)
         now = self._database.now(session)
         revision = stored.revision + 1
+        value = _still_revoked(table, json.loads(stored.document), value)
         while not self._store.create_meta(
             MetaName(table, row, revision), _encode(table, row, revision, value, project=project, time=now)
         ):
             # left by a crash before its commit, or by a database that was lost
-            revision = max(name.revision for name in self._store.meta(table, row)) + 1
+            passed = [name for name in self._store.meta(table, row) if name.revision >= revision]
+            revision = max(name.revision for name in passed) + 1
+            if table in policy.IRREVOCABLE:
+                for name in passed:
+                    found = self._read(name)
+                    value = _still_revoked(table, None if found is None else found.value, value)
         stored.revision = revision
         stored.project = project
         stored.document = json.dumps(value)
@@ -68,23 +82,39 @@ class Meta:
         )
         return session.execute(select(MetaRow).filter_by(**named).with_for_update()).scalar_one()
 
-    def restore(self) -> int:
+    def restore(self, only: str = "") -> int:
         """Bring the database up to the highest revision of every row in the store; return how many rows changed.
 
-        A revision that cannot be read is passed over for the one before it, with a warning.
+        A revision that cannot be read is passed over for the one before it, with a warning. What was revoked in any
+        revision is revoked. ``only``: the rows of that table.
         """
         revisions: dict[tuple[str, str], list[MetaName]] = {}
-        for name in self._store.meta():
+        for name in self._store.meta(only):
             revisions.setdefault((name.table, name.row), []).append(name)
         changed = 0
         for (table, row), names in sorted(revisions.items()):
             with self._database.transaction() as session:
                 stored = self._locked(session, table, row)
                 newer = sorted((name for name in names if name.revision > stored.revision), reverse=True)
-                changed += any(self._take(stored, name) for name in newer)
+                changed += self._restore(stored, newer)
         return changed
 
-    def _take(self, stored: MetaRow, name: MetaName) -> bool:
+    def _restore(self, stored: MetaRow, newer: list[MetaName]) -> bool:
+        """Take the first of these revisions that can be read; of a row that can be revoked, read them all."""
+        before = json.loads(stored.document)
+        found = filter(None, map(self._read, newer))
+        taken = next(found, None)
+        if taken is None:
+            return False
+        value = taken.value
+        if stored.table_name in policy.IRREVOCABLE:
+            for earlier in [before, *(revision.value for revision in found)]:
+                value = _still_revoked(stored.table_name, earlier, value)
+        stored.revision, stored.project, stored.updated = taken.revision, taken.project, taken.time
+        stored.document = json.dumps(value)
+        return True
+
+    def _read(self, name: MetaName) -> _Revision | None:
         raw = self._store.read_meta(name)
         try:
             found = json.loads(raw or b"")
@@ -93,10 +123,15 @@ class Meta:
                 raise ValueError("its members are of other types")  # noqa: TRY301 - joins the other reasons below
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             _log.warning("a revision of policy cannot be read and is passed over", path=name.path, reason=str(error))
-            return False
-        stored.revision, stored.project, stored.updated = name.revision, project, time
-        stored.document = json.dumps(value)
-        return True
+            return None
+        return _Revision(name.revision, value, project, time)
+
+
+def _still_revoked(table: str, earlier: Json | None, value: Json | None) -> Json | None:
+    """Return ``value``, revoked if ``earlier`` is."""
+    if table not in policy.IRREVOCABLE or not earlier or earlier.get("revoked") is None:
+        return value
+    return earlier if value is None else {**value, "revoked": earlier["revoked"]}
 
 
 def _encode(table: str, row: str, revision: int, value: Json | None, *, project: str | None, time: float) -> bytes:

@@ -13,10 +13,12 @@ from cache_server.errors import Problem
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from cache_server.access import Actor
     from cache_server.address import Address
     from cache_server.database.engine import Database
     from cache_server.database.policy import Stored
     from cache_server.locking import KeyLocks
+    from cache_server.services.audit import Audit
     from cache_server.services.catalogue import Catalogue
     from cache_server.services.meta import Meta
     from client.wire import Json
@@ -28,13 +30,14 @@ MAX_LABEL = 255
 class Pins:
     """Pins of projects. Blocks: worker threads only. Answers whether a pin is new, or was there to be removed."""
 
-    def __init__(self, *, database: Database, locks: KeyLocks, catalogue: Catalogue, meta: Meta) -> None:
+    def __init__(self, *, database: Database, locks: KeyLocks, catalogue: Catalogue, meta: Meta, audit: Audit) -> None:
         self._database = database
+        self._audit = audit
         self._locks = locks
         self._catalogue = catalogue
         self._meta = meta
 
-    def pin_entry(self, address: Address, *, by: str) -> bool:
+    def pin_entry(self, address: Address, *, by: Actor) -> bool:
         """Pin an entry; raises `Problem` ``not_found`` if there is none. Once this returns it is not collected."""
         # under the key's lock, as collection is: it has gone before, or finds the pin
         with self._locks.hold(address):
@@ -42,25 +45,26 @@ class Pins:
                 raise Problem("not_found")
             key = [str(address.kind), address.key]
             with self._database.transaction() as session:
-                value = {"what": "entry", "kind": str(address.kind), "key": address.key, "keys": [key], "by": by}
-                return self._put(session, address.project, _entry_row(address), value)
+                value = {"what": "entry", "kind": str(address.kind), "key": address.key, "keys": [key], "by": by.name}
+                return self._put(session, address.project, _entry_row(address), value, by)
 
-    def unpin_entry(self, address: Address) -> bool:
+    def unpin_entry(self, address: Address, *, by: Actor) -> bool:
         """Remove an entry's own pin."""
-        return self._remove(address.project, _entry_row(address))
+        return self._remove(address.project, _entry_row(address), by)
 
-    def pin_label(self, project: str, label: str, *, by: str) -> bool:
+    def pin_label(self, project: str, label: str, *, by: Actor) -> bool:
         """Pin every entry of a label, those to come included; raises `Problem` ``invalid`` for one that is too long."""
         if not 0 < len(label) <= MAX_LABEL or not label.isprintable():
             raise Problem("invalid", f"a label that is pinned has 1 to {MAX_LABEL} printable characters")
         with self._database.transaction() as session:
-            return self._put(session, project, _label_row(project, label), {"what": "label", "label": label, "by": by})
+            value = {"what": "label", "label": label, "by": by.name}
+            return self._put(session, project, _label_row(project, label), value, by)
 
-    def unpin_label(self, project: str, label: str) -> bool:
+    def unpin_label(self, project: str, label: str, *, by: Actor) -> bool:
         """Remove a label's pin."""
-        return self._remove(project, _label_row(project, label))
+        return self._remove(project, _label_row(project, label), by)
 
-    def pin_plan(self, project: str, name: str, *, by: str) -> bool:
+    def pin_plan(self, project: str, name: str, *, by: Actor) -> bool:
         """Pin every entry of a stored plan; raises `Problem` ``not_found`` if there is none.
 
         The pin holds the keys themselves: plans are not in the store, and a rebuilt database must not lose the pin.
@@ -69,39 +73,47 @@ class Pins:
             keys = _keys_of_plan(session, project, name)
             if keys is None:
                 raise Problem("not_found", f"there is no plan {name} in this project")
-            value = {"what": "plan", "plan": name, "keys": keys, "by": by}
-            return self._put(session, project, _plan_row(project, name), value)
+            value = {"what": "plan", "plan": name, "keys": keys, "by": by.name}
+            return self._put(session, project, _plan_row(project, name), value, by)
 
-    def unpin_plan(self, project: str, name: str) -> bool:
+    def unpin_plan(self, project: str, name: str, *, by: Actor) -> bool:
         """Remove a plan's pin."""
-        return self._remove(project, _plan_row(project, name))
+        return self._remove(project, _plan_row(project, name), by)
 
-    def plan_changed(self, project: str, name: str) -> None:
+    def plan_changed(self, project: str, name: str, *, by: Actor) -> None:
         """Have the plan's pin, if there is one, hold what the plan names now."""
         with self._database.transaction() as session:
             row = _plan_row(project, name)
             pinned = policy.value(session, policy.PINS, row)
             keys = _keys_of_plan(session, project, name)
             if pinned is not None and keys is not None and pinned["keys"] != keys:
-                self._put(session, project, row, {**pinned, "keys": keys})
+                self._put(session, project, row, {**pinned, "keys": keys}, by)
 
     def list(self, project: str) -> list[Json]:
         """Return the project's pins, without the keys of plans: those are in the plans."""
         with self._database.reading() as connection:
             return [_shown(pin) for pin in policy.rows(connection, policy.PINS, project)]
 
-    def _put(self, session: Session, project: str, row: str, value: Json) -> bool:
+    def _put(self, session: Session, project: str, row: str, value: Json, by: Actor) -> bool:
         before = policy.value(session, policy.PINS, row)
         if before != value:
             self._meta.write(session, policy.PINS, row, value, project=project)
+            self._audit.change(session, by, "pin.set", project=project, detail=_named(value))
         return before is None
 
-    def _remove(self, project: str, row: str) -> bool:
+    def _remove(self, project: str, row: str, by: Actor) -> bool:
         with self._database.transaction() as session:
-            if policy.value(session, policy.PINS, row) is None:
+            before = policy.value(session, policy.PINS, row)
+            if before is None:
                 return False
             self._meta.write(session, policy.PINS, row, None, project=project)
+            self._audit.change(session, by, "pin.remove", project=project, detail=_named(before))
             return True
+
+
+def _named(pin: Json) -> Json:
+    """Return what a pin is on."""
+    return {what: pin[what] for what in ("kind", "key", "label", "plan") if what in pin}
 
 
 def _keys_of_plan(session: Session, project: str, name: str) -> list[list[str]] | None:

@@ -13,14 +13,17 @@ from client.names import check_digest, check_kind
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from cache_server.access import Actor
     from cache_server.database.engine import Database
+    from cache_server.services.audit import Audit
 
 
 class Plans:
     """Plans of projects. Blocks: worker threads only."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, audit: Audit) -> None:
         self._database = database
+        self._audit = audit
 
     def read(self, project: str, name: str) -> str | None:
         """Return the plan's JSON Lines, or None."""
@@ -28,7 +31,7 @@ class Plans:
             row = session.get(PlanRow, (project, name))
             return None if row is None else row.body
 
-    def write(self, project: str, name: str, body: bytes) -> bool:
+    def write(self, project: str, name: str, body: bytes, *, by: Actor) -> bool:
         """Store a plan under a name, in place of an earlier one; return whether the name is new.
 
         Raises `Problem` ``invalid`` for a line that names no entry.
@@ -43,6 +46,7 @@ class Plans:
         def write(session: Session) -> bool:
             row = session.get(PlanRow, (project, name))
             now = self._database.now(session)
+            self._audit.change(session, by, "plan.write", project=project, detail={"plan": name})
             if row is None:
                 session.add(PlanRow(project=project, name=name, body=text, updated=now))
                 return True

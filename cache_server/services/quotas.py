@@ -12,10 +12,12 @@ from cache_server.errors import Problem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cache_server.access import Actor
     from cache_server.address import Address
     from cache_server.collection_rules import Rules
     from cache_server.database.engine import Database
     from cache_server.metrics import Metrics
+    from cache_server.services.audit import Audit
     from cache_server.services.collection import Collection
     from cache_server.services.meta import Meta
     from client.wire import Json
@@ -41,6 +43,7 @@ class Quotas:
         collection: Collection,
         meta: Meta,
         metrics: Metrics,
+        audit: Audit,
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -48,6 +51,7 @@ class Quotas:
         self._collection = collection
         self._meta = meta
         self._metrics = metrics
+        self._audit = audit
         self._sleep = sleep
         self._monotonic = monotonic
         self._futile: dict[str, float] = {}
@@ -101,22 +105,23 @@ class Quotas:
         )
 
     def _refuse(self, project: str, sentence: str) -> None:
-        self._metrics.quota_refusals.labels(project).inc()
+        self._metrics.quota_refusals.labels(self._metrics.projects.label(project)).inc()
         raise Problem("quota_exceeded", sentence)
 
-    def set(self, project: str | None, limit: Limit) -> None:
+    def set(self, project: str | None, limit: Limit, *, by: Actor) -> None:
         """Set what a project, or with None the whole server, may hold; without any bound the quota is removed."""
         value = None if limit == Limit() else limit._asdict()
-        self._write(policy.QUOTAS, project, value)
+        self._write(policy.QUOTAS, project, value, by)
         if project is not None:
             self._futile.pop(project, None)
 
-    def set_rules(self, project: str | None, rules: Rules | None) -> None:
+    def set_rules(self, project: str | None, rules: Rules | None, *, by: Actor) -> None:
         """Set what a project, or with None every project without rules of its own, drops; None removes the rules."""
-        self._write(policy.RULES, project, None if rules is None else policy.rules_to_json(rules))
+        self._write(policy.RULES, project, None if rules is None else policy.rules_to_json(rules), by)
 
-    def _write(self, table: str, project: str | None, value: Json | None) -> None:
+    def _write(self, table: str, project: str | None, value: Json | None, by: Actor) -> None:
         with self._database.transaction() as session:
             row = policy.row_of(project)
             if policy.value(session, table, row) != value:
                 self._meta.write(session, table, row, value, project=project)
+                self._audit.change(session, by, f"{table}.set", project=project, detail={"value": value})

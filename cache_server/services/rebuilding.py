@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 from sqlalchemy import exists, select
 
+from cache_server.access import Actor
 from cache_server.database.models import MetaRow
 from cache_server.errors import Problem
 from cache_server.stores.base import StoreError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from cache_server.services.catalogue import Catalogue
     from cache_server.services.collection import Collection
     from cache_server.services.meta import Meta
+    from cache_server.services.tokens import Tokens
     from cache_server.stores.base import Store
     from client.wire import Json
 
@@ -55,6 +57,7 @@ class Rebuilding:
         catalogue: Catalogue,
         meta: Meta,
         collection: Collection,
+        tokens: Tokens,
     ) -> None:
         self._store = store
         self._database = database
@@ -62,6 +65,7 @@ class Rebuilding:
         self._catalogue = catalogue
         self._meta = meta
         self._collection = collection
+        self._tokens = tokens
 
     def recover(self) -> bool:
         """See, when a server starts, whether the database was lost: it knows no policy, but the store does.
@@ -74,6 +78,7 @@ class Rebuilding:
                 return False
         restored = self._meta.restore()
         if restored:
+            self._tokens.index()
             _log.warning("the database was lost: policy taken over from the store", rows=restored)
             self._pause()
         return restored > 0
@@ -82,7 +87,7 @@ class Rebuilding:
         """Stop collection: what was used, and when, is not in the store, and an operator must see the policy first."""
         self._collection.pause(
             "the database was made anew from the store: see that pins and quotas are right, then resume",
-            by="rebuild-index",
+            by=Actor("rebuild-index"),
         )
 
     def rebuild(self) -> Rebuilt:
@@ -90,6 +95,7 @@ class Rebuilding:
         done = Rebuilt()
         # policy first: no entry must stand without the pins that protect it
         done.policy_rows = self._meta.restore()
+        self._tokens.index()
         self._pause()
         for address in self._store.addresses():
             try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cache_server.access import SERVER
 from cache_server.clock import folder_stamp
 from cache_server.database import entries
 from cache_server.database.models import EntryState
@@ -15,10 +16,12 @@ from cache_server.stores.base import Blob
 from client.layout import ENTRY_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
+    from cache_server.access import Actor
     from cache_server.address import Address
     from cache_server.database.engine import Database
+    from cache_server.services.audit import Audit
     from cache_server.stores.base import Store
     from client.wire import Entry
 
@@ -26,9 +29,10 @@ if TYPE_CHECKING:
 class Removal:
     """The steps that delete and quarantine share. Every method runs under the key's lock."""
 
-    def __init__(self, store: Store, database: Database) -> None:
+    def __init__(self, store: Store, database: Database, audit: Audit) -> None:
         self._store = store
         self._database = database
+        self._audit = audit
 
     def finish(self, address: Address, found: entries.Indexed) -> None:
         """Finish a removal that was begun, here or by a server that died."""
@@ -43,13 +47,17 @@ class Removal:
             )
         self._erase(address)
 
-    def quarantine(self, address: Address, entry: Entry | None, damaged: Iterable[str]) -> None:
+    def quarantine(
+        self, address: Address, entry: Entry | None, damaged: Collection[str], *, by: Actor = SERVER
+    ) -> None:
         """Set entry.json and the outputs called ``damaged`` aside, and free the key.
 
-        ``entry`` is None for an entry.json that cannot be read.
+        ``entry`` is None for an entry.json that cannot be read. ``by``: who found it damaged.
         """
         with self._database.transaction() as session:
             entries.mark(session, address, EntryState.QUARANTINED)
+            detail = {"damaged": list(damaged), "readable": entry is not None}
+            self._audit.change(session, by, "entry.quarantine", address=address, detail=detail)
         self._set_aside(address, [] if entry is None else [self._file(address, entry, name) for name in damaged])
         self._erase(address)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import select
@@ -10,6 +9,7 @@ from sqlalchemy import select
 from cache_server.database.models import ReportedRow
 from cache_server.errors import Problem
 from client.names import Kind
+from client.wire import MAX_INTEGER
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -90,6 +90,6 @@ def _counts(value: Any) -> dict[str, float]:
 
 
 def _count(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= MAX_INTEGER:
         raise Problem("invalid", f"{name} is no count")
     return float(value)

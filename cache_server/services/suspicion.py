@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from cache_server.access import SERVER
 from cache_server.database.models import EntryState
 from cache_server.errors import Problem
 from cache_server.services.verification import hashes_right
@@ -13,6 +14,7 @@ from cache_server.services.verification import hashes_right
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cache_server.access import Actor
     from cache_server.address import Address
     from cache_server.locking import KeyLocks
     from cache_server.services.catalogue import Catalogue
@@ -47,7 +49,7 @@ class Suspicion:
         self._slots = threading.BoundedSemaphore(_AT_ONCE)
         self._sound: dict[tuple[Address, str], float] = {}
 
-    def suspect(self, address: Address, sha256: str) -> Verdict:
+    def suspect(self, address: Address, sha256: str, *, by: Actor = SERVER) -> Verdict:
         """Return what became of the entry. `StoreError` if the output cannot be read: that is no verdict.
 
         Raises `Problem`: ``invalid`` if ``sha256`` is no output of the entry, ``throttled`` if too many are verified.
@@ -56,11 +58,11 @@ class Suspicion:
             raise Problem("throttled", headers={"Retry-After": "2"})
         try:
             with self._locks.hold(address):
-                return self._verify(address, sha256)
+                return self._verify(address, sha256, by)
         finally:
             self._slots.release()
 
-    def _verify(self, address: Address, sha256: str) -> Verdict:
+    def _verify(self, address: Address, sha256: str, by: Actor) -> Verdict:
         found = self._catalogue.indexed(address)
         entry = self._catalogue.settle(address)
         if entry is None:
@@ -74,7 +76,7 @@ class Suspicion:
         if hashes_right(self._store, address, output):
             self._remember(place)
             return "sound"
-        self._removal.quarantine(address, entry, [output.name])
+        self._removal.quarantine(address, entry, [output.name], by=by)
         return "quarantined"
 
     def _remember(self, place: tuple[Address, str]) -> None:

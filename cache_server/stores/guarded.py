@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cache_server.stores.measured import MeasuredStore
+from cache_server.tracing import NO_TRACING
 
 if TYPE_CHECKING:
     from cache_server.address import Address
     from cache_server.locking import KeyLocks
     from cache_server.metrics import Metrics
     from cache_server.stores.base import Store
+    from cache_server.tracing import Tracing
 
 
 class GuardedStore(MeasuredStore):
@@ -20,8 +22,8 @@ class GuardedStore(MeasuredStore):
     removal it would take away what another server has published since.
     """
 
-    def __init__(self, store: Store, metrics: Metrics, locks: KeyLocks) -> None:
-        super().__init__(store, metrics)
+    def __init__(self, store: Store, metrics: Metrics, locks: KeyLocks, tracing: Tracing = NO_TRACING) -> None:
+        super().__init__(store, metrics, tracing)
         self._locks = locks
 
     def create_entry(self, address: Address, data: bytes) -> bool:

@@ -1,11 +1,12 @@
-"""A store that counts and times what passes through it."""
+"""A store that counts, times and traces what passes through it."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING
 
-from cache_server.stores.base import StoreError
+from cache_server.stores.base import StoreError, StoreFullError
+from cache_server.tracing import NO_TRACING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,25 +14,30 @@ if TYPE_CHECKING:
     from cache_server.address import Address
     from cache_server.metrics import Metrics
     from cache_server.stores.base import Blob, MetaName, OpenOutput, Store, StoredFile, Upload
+    from cache_server.tracing import Tracing
 
 
 class MeasuredStore:
     """`cache_server.stores.base.Store` around another one."""
 
-    def __init__(self, store: Store, metrics: Metrics) -> None:
+    def __init__(self, store: Store, metrics: Metrics, tracing: Tracing = NO_TRACING) -> None:
         self._store = store
         self._metrics = metrics
+        self._tracing = tracing
 
     @contextlib.contextmanager
     def _measured(self, call: str) -> Iterator[None]:
-        begin = self._metrics.monotonic()
+        metrics, outcome = self._metrics, "ok"
+        begin = metrics.monotonic()
         try:
-            yield
-        except StoreError:
-            self._metrics.store_errors.labels(call).inc()
+            with self._tracing.span(f"store.{call}"):
+                yield
+        except StoreError as error:
+            outcome = "full" if isinstance(error, StoreFullError) else "error"
             raise
         finally:
-            self._metrics.store_seconds.labels(call).observe(self._metrics.monotonic() - begin)
+            metrics.store_calls.labels(call, outcome).inc()
+            metrics.store_seconds.labels(call).observe(metrics.monotonic() - begin)
 
     @property
     def location(self) -> str:

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from cache_server.access import Grant, Principal, Scope, anonymous
+from cache_server.access import SERVER, Grant, Principal, Scope, anonymous
 from cache_server.database.models import TokenRow
+from cache_server.database.tokens import public_id
 from cache_server.errors import Problem
 from cache_server.services.tokens import token_hash
 from client.names import Kind
+from client.signing.keys import PublicKey
 from tests.cache_server.harness import TOKEN, build, problem, sha256
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ _KEY = build().entry.key
 _BLOB = sha256(b"x")
 _HOLDER = {"holder": {"host": "h", "pid": 1}}
 _ENTRY = build().entry.to_json()
+_PUBLIC = PublicKey(bytes(range(32)))
 
 # every call, with a body that it takes, the scope it needs, and the status an admin gets on an empty server
 CALLS = [
@@ -41,6 +44,12 @@ CALLS = [
     ("POST", "/v1/{project}/reports", {"by_kind": {}}, Scope.READ, 204),
     ("GET", "/v1/{project}/plans/p", None, Scope.READ, 404),
     ("PUT", "/v1/{project}/plans/p", "", Scope.WRITE, 201),
+    ("GET", "/v1/{project}/trust", None, Scope.READ, 200),
+    ("PUT", "/v1/{project}/trust", {"signatures": "optional"}, Scope.ADMIN, 204),
+    ("GET", "/v1/{project}/trust/check", None, Scope.ADMIN, 200),
+    ("PUT", f"/v1/{{project}}/trust/keys/{_PUBLIC.key_id}", {"line": f"{_PUBLIC} ci"}, Scope.ADMIN, 204),
+    ("POST", f"/v1/{{project}}/trust/keys/{_PUBLIC.key_id}/revoke", None, Scope.ADMIN, 404),
+    ("DELETE", f"/v1/{{project}}/trust/keys/{_PUBLIC.key_id}", None, Scope.ADMIN, 404),
     ("GET", "/metrics", None, Scope.METRICS, 200),
     ("GET", "/", None, None, 200),
 ]
@@ -100,16 +109,21 @@ def test_every_call_needs_a_token_and_then_its_scope(
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body"), [call[:3] for call in CALLS if "{project}" in call[1]], ids=_IDS[: len(CALLS) - 2]
+    ("method", "path", "body", "scope"),
+    [call[:4] for call in CALLS if "{project}" in call[1]],
+    ids=_IDS[: len(CALLS) - 2],
 )
-def test_an_outsider_cannot_tell_a_project_from_none(server: InProcess, method: str, path: str, body: object) -> None:
+def test_an_outsider_cannot_tell_a_project_from_none(
+    server: InProcess, *, method: str, path: str, body: object, scope: Scope | None
+) -> None:
     server.publish(build())
     outsider = _add_token(server, "read write lease delete", project="own-*")
     existing = _call(server, method, _fill(path), body, outsider)
     unknown = _call(server, method, _fill(path, project="unknown"), body, outsider)
     assert existing == unknown
     assert existing[0] == 404
-    assert _call(server, method, _fill(path, project="own-1"), body, outsider)[0] not in {401, 403}
+    own = _call(server, method, _fill(path, project="own-1"), body, outsider)[0]
+    assert own == 403 if scope is Scope.ADMIN else own not in {401, 403}
 
 
 @pytest.mark.parametrize(("method", "path", "body"), [call[:3] for call in CALLS if "{kind}" in call[1]])
@@ -119,9 +133,9 @@ def test_an_outsider_cannot_tell_a_project_from_none(server: InProcess, method: 
 def test_a_malformed_name_is_refused_before_anything_else_is_said(
     server: InProcess, method: str, path: str, body: object, bad: dict[str, str]
 ) -> None:
-    outsider = _add_token(server, "read", project="own")
-    for token in (TOKEN, outsider):
-        assert _call(server, method, _fill(path, **bad), body, token)[0] == 422
+    names = {"project": "own", **bad}
+    for token in (TOKEN, _add_token(server, "read", project="own")):
+        assert _call(server, method, _fill(path, **names), body, token)[0] == 422
 
 
 def test_unknown_addresses_and_methods_have_their_own_answers(server: InProcess) -> None:
@@ -192,7 +206,7 @@ def test_a_revoked_token_stops_at_once_and_stays_revoked(
     server: InProcess, make_server: Callable[..., InProcess]
 ) -> None:
     assert server.call("GET", "/").status_code == 200
-    assert server.service.tokens.revoke(token_hash(TOKEN))
+    assert server.service.tokens.revoke(public_id(token_hash(TOKEN)), by=SERVER)
     assert server.call("GET", "/").status_code == 401
     server.close()
     # the next start is told to register the same token
@@ -226,6 +240,7 @@ def test_anonymous_writers_cannot_touch_foreign_entries_or_delete(make_server: C
     assert server.call("PUT", built.blob(), content=built.stored["model.neff"], token=None).status_code == 201
     for method, path in (
         ("PUT", f"/v1/default/foreign/entries/{_KEY}/blobs/{_BLOB}"),
+        ("GET", "/v1/default/entries?kind=foreign"),
         ("DELETE", built.path),
         ("GET", "/metrics"),
     ):

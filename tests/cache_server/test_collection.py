@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import update
 
+from cache_server.access import SERVER
 from cache_server.database.models import EntryRow, LeaseRow, LeaseState
+from cache_server.database.tokens import public_id
 from cache_server.services.jobs import JOB_SECONDS, Jobs
+from cache_server.services.tokens import token_hash
 from cache_server.stores.base import Blob, StoreError
 from client.names import Kind
 from tests.cache_server.growth import DAY, collect, made, pass_time, publish, set_quota, set_rules, standing
-from tests.cache_server.harness import Built, build, problem
+from tests.cache_server.harness import TOKEN, Built, build, problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,7 +240,7 @@ def test_nothing_is_collected_while_an_operator_says_so(either: InProcess) -> No
     assert collect(either)["state"] == "paused"
     assert problem(either.call("PUT", made("new").blob(), content=b"x")) == (507, "quota_exceeded")
     paused = either.call("GET", "/admin/v1/policy").json()["collection_paused"]
-    assert paused == {"paused": True, "reason": "looking", "by": "bootstrap"}
+    assert paused == {"paused": True, "reason": "looking", "by": f"bootstrap ({public_id(token_hash(TOKEN))})"}
     assert standing(either, *entries) == [True] * 4
     assert collect(either, dry_run=True)["entries"] == 4
     assert either.call("POST", "/admin/v1/collection/resume").status_code == 204
@@ -251,7 +254,7 @@ def test_a_pause_stops_a_collection_that_runs(timed: InProcess, monkeypatch: pyt
 
     def finish_and_pause(*arguments: Any) -> None:
         finish(*arguments)
-        timed.service.collection.pause("enough", by="test")
+        timed.service.collection.pause("enough", by=SERVER)
 
     timed.service.collection._removal.finish = finish_and_pause  # type: ignore[method-assign]
     assert collect(timed)["state"] == "interrupted"

@@ -29,15 +29,15 @@ def _nearest(server: InProcess, document: dict[str, Any], **more: Any) -> list[d
     return list(answer.json()["nearest"])
 
 
-def test_the_entry_with_the_fewest_differences_is_named_first(server: InProcess) -> None:
+def test_the_entry_with_the_fewest_differences_is_named_first(either: InProcess) -> None:
     stored = {
         "flag": _document(flags=["-O2", "--model-type", "unet"]),
         "much": _document(target="trn1", compiler={"name": "neuronx-cc", "version": "2.26.0+b"}),
         "other program": _document(ir={"dialect": "stablehlo", "sha256": "2" * 64}),
     }
     for name, document in stored.items():
-        server.publish(build(name, name.encode(), key_document=document))
-    near = _nearest(server, _document(), limit=3)
+        either.publish(build(name, name.encode(), key_document=document))
+    near = _nearest(either, _document(), limit=3)
     assert [[difference["path"] for difference in one["differences"]] for one in near] == [
         ["flags.--model-type"],
         ["compiler.version", "target"],

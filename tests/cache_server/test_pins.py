@@ -6,8 +6,11 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from cache_server.access import SERVER
+from cache_server.database.tokens import public_id
+from cache_server.services.tokens import token_hash
 from tests.cache_server.growth import DAY, collect, made, pass_time, publish, set_quota, set_rules, standing
-from tests.cache_server.harness import build, problem
+from tests.cache_server.harness import TOKEN, build, problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from tests.cache_server.harness import Built, FakeClock, InProcess
 
 PINS = "/v1/default/pins"
+NAME = f"bootstrap ({public_id(token_hash(TOKEN))})"
 
 
 def plan_of(*entries: Built) -> bytes:
@@ -71,7 +75,7 @@ def test_pinning_twice_and_unpinning_twice_is_said(server: InProcess) -> None:
     what = f"entries/graph/{built.entry.key}"
     assert [pin(server, what), pin(server, what)] == [201, 200]
     assert server.call("GET", PINS).json() == {
-        "pins": [{"what": "entry", "kind": "graph", "key": built.entry.key, "by": "bootstrap"}]
+        "pins": [{"what": "entry", "kind": "graph", "key": built.entry.key, "by": NAME}]
     }
     assert [unpin(server, what), unpin(server, what), pin(server, what)] == [204, 404, 201]
 
@@ -101,9 +105,9 @@ def test_a_pin_set_while_a_collection_runs_counts(
     collection = server.service.collection
     carry_out = collection._carry_out
 
-    def pin_first(chosen, running):
-        server.service.pins.pin_label("default", "label", by="test")
-        return carry_out(chosen, running)
+    def pin_first(chosen, *others):
+        server.service.pins.pin_label("default", "label", by=SERVER)
+        return carry_out(chosen, *others)
 
     monkeypatch.setattr(collection, "_carry_out", pin_first)
     found = collect(server)
@@ -143,5 +147,7 @@ def test_entries_are_listed_by_kind_and_label(server: InProcess) -> None:
     assert keys(label="llama") == [other.entry.key]
     assert sorted(keys(kind="graph")) == sorted([one.entry.key, other.entry.key])
     assert keys(kind="eager") == []
+    assert sorted(keys(compiler_version="2.20.1+ab")) == sorted([one.entry.key, other.entry.key])
+    assert keys(compiler_version="2.20.1+ac") == []
     for wrong in ({"kind": "graphs"}, {"limit": "0"}, {"limit": "1001"}, {"cursor": "graph"}, {"cursor": "x/y"}):
         assert problem(server.call("GET", "/v1/default/entries", params=wrong))[0] == 422

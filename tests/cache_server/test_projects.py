@@ -121,9 +121,12 @@ def test_what_clients_report_adds_up_and_is_shown(server: InProcess) -> None:
     for _ in range(2):
         assert server.call("POST", "/v1/default/reports", json=SUMMARY).status_code == 204
     text = server.call("GET", "/metrics").text
-    sample = 'neff_cache_reported{counter="%s",kind="graph",project="default"} %s'
-    for counter, total in (("memory_hits", "10.0"), ("saved_seconds", "160.5"), ("compiles", "4.0")):
-        assert sample % (counter, total) in text
+    for line in (
+        'neff_cache_client_hits_total{kind="graph",project="default",tier="memory"} 10.0',
+        'neff_cache_client_saved_seconds_total{kind="graph",project="default"} 160.5',
+        'neff_cache_client_compiles_total{kind="graph",project="default"} 4.0',
+    ):
+        assert line in text, line
     assert "160.5 seconds of compiling saved" in server.call("GET", "/").text
 
 
@@ -134,7 +137,7 @@ def test_a_report_that_is_none_counts_for_nothing(server: InProcess, counts: Any
     body = json.dumps({"by_kind": {"eager": {"lookups": 5}, "graph": counts}})
     answer = server.call("POST", "/v1/default/reports", content=body, headers={"Content-Type": "application/json"})
     assert problem(answer) == (422, "invalid")
-    assert "neff_cache_reported{" not in server.call("GET", "/metrics").text
+    assert "neff_cache_client_lookups_total{" not in server.call("GET", "/metrics").text
 
 
 def test_metrics_tell_hits_from_misses_by_project_and_kind(server: InProcess) -> None:

@@ -12,12 +12,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import make_url, select
 
-from cache_server.access import Scope
+from cache_server.access import SERVER, Scope
 from cache_server.coordination import Coordination
 from cache_server.database import entries, leases
 from cache_server.database.engine import Database
 from cache_server.database.migrate import migrate, revision_of
 from cache_server.database.models import Base, EntryState, LeaseState, PlanRow
+from cache_server.database.tokens import public_id
 from cache_server.errors import Problem
 from cache_server.lease_rules import LeaseRequest, PastFailure
 from cache_server.service import Service
@@ -258,7 +259,7 @@ class TestLeases:
         granted = service.leasing.acquire(built.address, ASK)
         assert isinstance(granted, Granted)
         upload(service, built)
-        published = together(4, lambda _which: service.publishing.publish(built.address, built.entry))
+        published = together(4, lambda _which: service.publishing.publish(built.address, built.entry, by=SERVER))
         assert sorted(one.created for one in published) == [False, False, False, True]
         assert service.leasing.acquire(built.address, ASK) == Ready(built.entry)
         with pytest.raises(Problem, match="ended"):
@@ -340,14 +341,14 @@ class TestPolicy:
         assert principal.may(Scope.WRITE, "any")
 
     def test_a_revoked_token_stays_revoked(self, service: Service) -> None:
-        assert service.tokens.revoke(token_hash(TOKEN))
+        assert service.tokens.revoke(public_id(token_hash(TOKEN)), by=SERVER)
         service.tokens.register_admin(TOKEN, "bootstrap")
         with service.database.reading() as connection:
             assert service.tokens._find(connection, token_hash(TOKEN)) is None
 
     def test_a_plan_is_stored_by_many_and_read_whole(self, service: Service) -> None:
         line = f'{{"kind": "graph", "key": "{"0" * 64}"}}\n'
-        created = together(4, lambda which: service.plans.write("p", "plan", line.encode() * (which + 1)))
+        created = together(4, lambda which: service.plans.write("p", "plan", line.encode() * (which + 1), by=SERVER))
         assert sorted(created) == [False, False, False, True]
         body = service.plans.read("p", "plan")
         assert body is not None

@@ -13,7 +13,11 @@ import pytest
 
 from client.errors import Failure, LeaseLost, Refused
 from client.names import Kind
-from client.transports.base import Damaged
+from client.signing.keys import PrivateKey
+from client.signing.signer import Signer
+from client.signing.trust import TrustedKey, TrustList
+from client.transports.base import Damaged, Unwanted
+from client.transports.wanted import wanting
 from client.wire import Entry, Failed, Granted, Holder, NotGranted, Output, Producer, Ready, Wait
 from tests.client.programs import build, document, entry_of
 from tests.contract.shared_caches import Folder, HttpServer, S3Bucket, stored
@@ -97,6 +101,22 @@ def program() -> Program:
 
 
 # Entries
+
+
+def test_an_entry_that_the_caller_would_not_use_is_not_fetched_and_a_signed_one_comes_back_as_it_was(
+    transport: Transport, other: Transport
+) -> None:
+    program, key = Program(compile_log=b"a log that zstd makes smaller\n" * 100), PrivateKey.generate()
+    entry = Signer(key).sign(program.entry, program.outputs)
+    assert transport.publish(entry, program.outputs, None).created
+    with wanting(lambda _: False), pytest.raises(Unwanted) as raised:
+        other.fetch(program.kind, program.key)
+    assert raised.value.entry.signature == entry.signature
+    with wanting(lambda found: found.signature is not None):
+        fetched = other.fetch(program.kind, program.key)
+    assert fetched is not None
+    assert TrustList([TrustedKey(key.public, "ci")]).check(fetched.entry).name == "ci"
+    assert other.entry(program.kind, program.key) == entry
 
 
 def test_what_one_node_publishes_another_one_hits(transport: Transport, other: Transport, program: Program) -> None:

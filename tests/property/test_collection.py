@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cache_server.access import SERVER
 from cache_server.collection_plan import Held, Reason, Victim, plan
 from cache_server.collection_rules import (
     HALF_LIFE,
@@ -275,13 +276,13 @@ def stored(service: Service, project: str, number: int, case: Case) -> Address:
     upload.write(built.stored["model.neff"])
     upload.commit(blob)
     clock.now = NOW - case.age
-    service.publishing.publish(address, built.entry)
+    service.publishing.publish(address, built.entry, by=SERVER)
     for age in case.uses:
         with service.database.transaction() as session:
             usage.add(session, {(project, "graph", address.key): 1}, NOW - age)
     clock.now = NOW
     if case.pinned:
-        service.pins.pin_entry(address, by="test")
+        service.pins.pin_entry(address, by=SERVER)
     if case.leased:
         with service.database.transaction() as session:
             session.add(
@@ -308,7 +309,7 @@ def test_a_dry_run_says_what_the_real_run_removes_and_the_rest_is_served(
     project = next(_projects)
     limit = data.draw(limits(Amount(sum(case.size for case in found), len(found))))
     addresses = [stored(service, project, number, case) for number, case in enumerate(found)]
-    service.quotas.set(project, limit)
+    service.quotas.set(project, limit, by=SERVER)
 
     said = service.collection.dry_run(project)
     assert all(service.catalogue.indexed(address) is not None for address in addresses)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import URL
 
+from cache_server.access import SERVER
 from cache_server.address import Address
 from cache_server.database import leases
 from cache_server.database.engine import Database
@@ -186,7 +187,7 @@ class LeaseMachine(RuleBasedStateMachine):
             upload = self.service.store.begin_upload(blob)
             upload.write(data)
             upload.commit(blob)
-        published, refusal = _attempt(lambda: self.service.publishing.publish(address, entry))
+        published, refusal = _attempt(lambda: self.service.publishing.publish(address, entry, by=SERVER))
         if published is None:
             assert refusal == "blob_missing"
             assert not uploaded
@@ -210,7 +211,7 @@ class LeaseMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1))
     def delete(self, which: int) -> None:
         address = ADDRESSES[which]
-        assert self.service.deletion.delete(address, poisoned=False) == (address in self.entries)
+        assert self.service.deletion.delete(address, poisoned=False, by=SERVER) == (address in self.entries)
         self.entries.discard(address)
 
     @rule()

@@ -1,0 +1,122 @@
+"""Try out settings before a server starts with them: everything is read, nothing is written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from cache_server.database import tokens
+from cache_server.database.migrate import check_schema, is_current
+from cache_server.identity_file import read_identity_file
+from cache_server.maintenance import existing_database, said_plainly
+from cache_server.stores.open import new_store
+from cache_server.tls import TlsFiles
+from client.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cache_server.settings import Settings
+
+State: TypeAlias = Literal["ok", "failed"]
+
+
+class Finding(NamedTuple):
+    """What one part said: in one sentence how it is, or why no server could start with it."""
+
+    part: str
+    state: State
+    said: str
+
+
+def check_settings(settings: Settings) -> list[Finding]:
+    """Try each part on its own, so that one run tells of all that is wrong."""
+    parts: dict[str, Callable[[Settings], str]] = {
+        "host names": _host_names,
+        "role": _role,
+        "tls": _tls,
+        "identities": _identities,
+        "store": _store,
+        "database": _database,
+        "first token": _first_token,
+    }
+    return [_try(part, look, settings) for part, look in parts.items()]
+
+
+def _try(part: str, look: Callable[[Settings], str], settings: Settings) -> Finding:
+    try:
+        with said_plainly():
+            return Finding(part, "ok", look(settings))
+    except ConfigurationError as error:
+        return Finding(part, "failed", str(error))
+
+
+def _host_names(settings: Settings) -> str:
+    return ", ".join(sorted(settings.host_names()))
+
+
+def _role(settings: Settings) -> str:
+    settings.check_role()
+    return settings.role
+
+
+def _tls(settings: Settings) -> str:
+    files = TlsFiles.from_settings(settings)
+    if files is None:
+        return "off"
+    files.context()
+    return f"{files.certificate}, client certificates {files.client_mode}"
+
+
+def _identities(settings: Settings) -> str:
+    if settings.identity_file is None:
+        return "none"
+    read_identity_file(settings.identity_file)
+    return str(settings.identity_file)
+
+
+def _store(settings: Settings) -> str:
+    if settings.bucket_url is None:
+        return _folder(settings.store_path())
+    with contextlib.closing(new_store(settings)) as store:
+        store.check()
+        return store.location
+
+
+def _folder(path: Path) -> str:
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"{existing} is no folder that can be written; see --store and --data-dir")
+    return str(path) if existing == path else f"{path}, which the first start makes"
+
+
+def _database(settings: Settings) -> str:
+    database = existing_database(settings)
+    if database is None:
+        return "SQLite, which the first start makes"
+    with contextlib.closing(database):
+        if is_current(database):
+            return database.shown
+        if not settings.migrate:
+            check_schema(database)
+    return f"{database.shown}; the start brings its schema up to date"
+
+
+def _first_token(settings: Settings) -> str:
+    if settings.first_token() is not None:
+        return "from the settings"
+    if settings.is_loopback:
+        return "the user's own"
+    database = existing_database(settings)
+    if database is not None:
+        with contextlib.closing(database), database.reading() as connection:
+            if not is_current(database):
+                return "not looked for: the schema is not up to date"
+            if tokens.any_usable(connection, database.now(connection)):
+                return "in the database"
+    raise ConfigurationError(
+        "there is none yet, and other machines can reach this server: set NEFF_CACHE_BOOTSTRAP_TOKEN_FILE for the "
+        "first start, or run `neff-cache admin token create`"
+    )
