@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from neuron_backend.eager import clear_fallback_ops, get_fallback_ops
+    from neuron_backend.prewarm.compile_only import compile_only
     from neuron_backend.programs import cache_stats, report
 
 _HOMES = {
     "cache_stats": "neuron_backend.programs",
     "clear_fallback_ops": "neuron_backend.eager",
+    "compile_only": "neuron_backend.prewarm.compile_only",
     "get_fallback_ops": "neuron_backend.eager",
     "report": "neuron_backend.programs",
 }
 
-__all__ = ["cache_stats", "clear_fallback_ops", "get_fallback_ops", "report"]
+__all__ = ["cache_stats", "clear_fallback_ops", "compile_only", "get_fallback_ops", "report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -45,6 +45,10 @@ __all__ = [
 ]
 
 
+# Activation checkpointing asks for this before it keeps the state of the device's generator. There is nothing to start.
+_initialized = True
+
+
 def is_available() -> bool:
     """Return whether there is a device: always, once this module is registered."""
     return device_count() > 0
@@ -110,7 +114,7 @@ def default_generators() -> list[torch.Generator]:
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the current device's generator; the numbers are those of a CPU generator with this seed."""
+    """Seed the current device's generator and begin at offset 0."""
     _generator(None).manual_seed(int(seed))
 
 
@@ -138,7 +142,7 @@ def initial_seed() -> int:
 
 
 def get_rng_state(device: Device = None) -> torch.Tensor:
-    """Return the state of the device's generator, a uint8 tensor on the CPU."""
+    """Return the state of the device's generator, seed and offset, as a uint8 tensor on the CPU."""
     return _generator(device).get_state()
 
 

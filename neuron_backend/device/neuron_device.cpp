@@ -352,6 +352,10 @@ TORCH_LIBRARY(neuron_device, m) {
     return default_generator(static_cast<c10::DeviceIndex>(index));
   });
   m.def("host_generator(Generator? generator) -> Generator?", host_generator);
+  m.def("draw(Generator? generator, int count) -> Tensor[]", [](const std::optional<at::Generator>& generator, int64_t count) {
+    TORCH_CHECK(generator.has_value(), "draw: expected a generator");
+    return draw(*generator, count);
+  });
 
   m.def("is_initialized() -> bool", [] { return used.load(); });
   m.def("is_in_bad_fork() -> bool", [] { return in_bad_fork.load(); });

@@ -12,7 +12,7 @@ import torch
 from torch.utils import backend_registration
 
 from client.errors import ConfigurationError
-from neuron_backend.device import module
+from neuron_backend.device import module, moving
 from neuron_backend.eager import kernels
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def register(library: Path) -> None:
     torch._register_device_module(DEVICE, module)  # type: ignore[no-untyped-call]  # noqa: SLF001 - as torch documents it
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     kernels.register()
+    moving.register()
     _print_from_the_host()
 
 

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neuron_backend.dynamo.aliases import shared
+from neuron_backend.lowering import is_random
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch.fx import GraphModule
 
-    from neuron_backend.lowering import Results
+    from neuron_backend.lowering import Check, Results
     from neuron_backend.runtimes.base import Executable
 
 DEVICE = "neuron"
+
+_device = torch.ops.neuron_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +41,11 @@ class _Place:
     def put(self, result: torch.Tensor) -> torch.Tensor:
         """Return a program's contiguous host tensor as the tensor that the graph promised."""
         if self.strides is not None:
-            strided = torch.empty_strided(self.shape, self.strides, dtype=result.dtype)
-            result = strided.copy_(result)
+            for axis, stride in enumerate(self.strides):
+                if stride == 0 and self.shape[axis] > 1:  # expanded: its elements lie there once
+                    result = result.narrow(axis, 0, 1)
+            strided = torch.empty_strided(result.shape, self.strides, dtype=result.dtype)
+            result = strided.copy_(result).expand(self.shape)
         return result if self.index is None else torch.ops.neuron_device.from_cpu(result, self.index)
 
 
@@ -48,19 +56,55 @@ def host_tensor(value: torch.Tensor) -> torch.Tensor:
     return value.detach().resolve_conj().resolve_neg().contiguous()
 
 
-def bind(
-    executable: Executable, graph: GraphModule, used: Sequence[int], results: Results
+def _drawing_device(graph: GraphModule) -> int | None:
+    """Return the index of the first device that a random node's result is on, None if that is the host."""
+    for node in graph.graph.nodes:
+        if node.op == "call_function" and is_random(node.target):
+            value = node.meta["val"]
+            device = (value[0] if isinstance(value, (tuple, list)) else value).device
+            return device.index if device.type == DEVICE else None
+    return None
+
+
+def _current(index: int | None) -> int:
+    return int(_device.current_device()) if index is None else index
+
+
+def bind(  # noqa: PLR0917 - what compiling one graph gives
+    executable: Executable,
+    graph: GraphModule,
+    used: Sequence[int],
+    results: Results,
+    draws: int,
+    checks: Sequence[Check],
 ) -> Callable[..., list[torch.Tensor | None]]:
-    """Return ``executable`` with the calling convention of ``graph``: all arguments in, all outputs back."""
+    """Return ``executable`` with the calling convention of ``graph``: all arguments in, all outputs back.
+
+    Each run takes ``draws`` steps of the generator of the device that the graph's random numbers are for. It ends in
+    the error that torch raises where one of ``checks`` fails; their operands are the program's last outputs.
+    """
     outputs: Any = graph.graph.output_node().args[0]
-    places = [_Place.of(outputs[position].meta["val"]) for position in results.positions]
+    device = _drawing_device(graph) if draws else None
+    values = [outputs[position].meta["val"] for position in results.positions]
+    together = shared(values)
+    aliased = {index for group in together for index in group.positions}
+    places = {index: _Place.of(value) for index, value in enumerate(values) if index not in aliased}
 
     def run(*arguments: Any) -> list[torch.Tensor | None]:
         answer: list[torch.Tensor | None] = [None] * results.count
         with torch.no_grad():
-            computed = executable([host_tensor(arguments[index]) for index in used])
-            for position, place, result in zip(results.positions, places, computed, strict=True):
-                answer[position] = place.put(result)
+            given = [host_tensor(arguments[index]) for index in used]
+            if draws:
+                given += _device.draw(_device.default_generator(_current(device)), draws)
+            computed = executable(given)
+            for check, operand in zip(checks, computed[len(values) :], strict=True):
+                check.run(operand)
+            for index, place in places.items():
+                answer[results.positions[index]] = place.put(computed[index])
+            for group in together:
+                views = group.put([computed[index] for index in group.positions])
+                for index, view in zip(group.positions, views, strict=True):
+                    answer[results.positions[index]] = view
         return answer
 
     return run

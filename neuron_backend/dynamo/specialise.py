@@ -1,13 +1,14 @@
 """Sizes that change between calls: one compile for each value that really comes.
 
 Once a size has changed, Dynamo passes it as a symbol. A Neuron program has fixed shapes, so the symbolic graph is kept
-and specialised to each set of concrete inputs.
+and specialised to each set of concrete inputs: as often as Dynamo itself would compile a function again.
 """
 
 from __future__ import annotations
 
 import copy
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,8 +43,13 @@ def _signature(arguments: Sequence[Any]) -> tuple[Any, ...]:
 def specialised(
     graph: GraphModule, compile_static: Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 ) -> Callable[..., Any]:
-    """Return a function that compiles ``graph`` with ``compile_static`` once for each set of concrete sizes."""
+    """Return a function that compiles ``graph`` with ``compile_static`` once for each set of concrete sizes.
+
+    Beyond ``torch._dynamo.config.recompile_limit`` sets it does what Dynamo does: it runs the rest operator by
+    operator, with one warning, or raises RuntimeError where ``fail_on_recompile_limit_hit`` is set.
+    """
     compiled: dict[tuple[Any, ...], Callable[..., Any]] = {}
+    told = threading.Event()
     lock = threading.Lock()
 
     def run(*arguments: Any) -> Any:
@@ -53,10 +59,28 @@ def specialised(
             with lock:
                 function = compiled.get(signature)
                 if function is None:
+                    if len(compiled) >= torch._dynamo.config.recompile_limit:  # noqa: SLF001 - torch's own setting
+                        _limit_reached(arguments, told)
+                        return graph.forward(*arguments)
                     function = compiled[signature] = compile_static(_concrete(graph), arguments)
         return function(*arguments)
 
     return torch._dynamo.disable(run, reason="compiles for concrete sizes")  # type: ignore[no-untyped-call,no-any-return]  # noqa: SLF001
+
+
+def _limit_reached(arguments: Sequence[Any], told: threading.Event) -> None:
+    """Say once, or raise, what Dynamo says at its limit."""
+    limit = torch._dynamo.config.recompile_limit  # noqa: SLF001 - torch's own settings
+    shapes = ", ".join(str(list(value.shape)) for value in arguments if isinstance(value, torch.Tensor))
+    sentence = (
+        f"torch._dynamo.config.recompile_limit ({limit}) is reached: a graph was compiled for {limit} sets of shapes, "
+        f"and inputs of shapes {shapes} are one more. Pad inputs to fewer bucket sizes, or raise the limit"
+    )
+    if torch._dynamo.config.fail_on_recompile_limit_hit:  # noqa: SLF001
+        raise RuntimeError(sentence)
+    if not told.is_set():
+        told.set()
+        warnings.warn(f"{sentence}; what goes beyond it runs operator by operator", stacklevel=2)
 
 
 def _concrete(graph: GraphModule) -> GraphModule:

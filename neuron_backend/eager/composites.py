@@ -116,9 +116,22 @@ def _index_put_(
     return result
 
 
+def _cummax_helper(value: torch.Tensor, values: torch.Tensor, indices: torch.Tensor, dim: int) -> None:
+    """Write both results, which torch has given their size."""
+    for out, result in zip((values, indices), aten.cummax.default(value, dim), strict=True):
+        out.copy_(result)
+
+
+def _cummin_helper(value: torch.Tensor, values: torch.Tensor, indices: torch.Tensor, dim: int) -> None:
+    for out, result in zip((values, indices), aten.cummin.default(value, dim), strict=True):
+        out.copy_(result)
+
+
 COMPOSITES: dict[Any, Callable[..., Any]] = {
     aten.convolution_overrideable.default: _convolution,
     aten.convolution_backward_overrideable.default: _convolution_backward,
+    aten._cummax_helper.default: _cummax_helper,  # noqa: SLF001 - torch's name
+    aten._cummin_helper.default: _cummin_helper,  # noqa: SLF001
     aten._index_put_impl_.default: _index_put_,
     aten._thnn_fused_lstm_cell.default: _lstm_cell,  # noqa: SLF001 - torch's name
     aten._thnn_fused_lstm_cell_backward_impl.default: _lstm_cell_backward,  # noqa: SLF001

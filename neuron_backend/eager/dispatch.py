@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +11,8 @@ import torch
 from neuron_backend.eager import operators, plan, signature
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from neuron_backend.eager.plan import Plan
 
 _plans: dict[tuple[Any, ...], Plan] = {}
@@ -34,3 +37,15 @@ def dispatch(overload: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
 def clear() -> None:
     """Forget all plans: the next call of every operator is traced again."""
     _plans.clear()
+
+
+@contextmanager
+def without_plans() -> Iterator[None]:
+    """Begin with an empty table, and put back what was in it afterwards: what is made meanwhile is forgotten."""
+    kept = dict(_plans)
+    _plans.clear()
+    try:
+        yield
+    finally:
+        _plans.clear()
+        _plans.update(kept)

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neuron_backend import programs
 from neuron_backend.eager import random, signature
 from neuron_backend.eager.fallbacks import record_fallback
+from neuron_backend.eager.operators import DYNAMIC, VALUE
+from neuron_backend.eager.tracing import UNKNOWN
+from neuron_backend.prewarm.reading import ValueNeeded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +36,12 @@ class OnHost:
     doubtful: bool = False
 
     def run(self, call: Call) -> Any:
-        """Run ``call`` and account for it; raises what the CPU operator raises."""
+        """Run ``call`` and account for it; raises what the CPU operator raises.
+
+        While programs are recorded there are no values to run it on: raises `ValueNeeded` if it needs some.
+        """
+        if programs.recording() and self.reason in (DYNAMIC, VALUE, UNKNOWN):
+            raise ValueNeeded(call.operator.name)
         if self.counted and not self.doubtful:
             record_fallback(call.operator.name, self.reason, warn=self.warn)
         result = run(call, signature.device_of(call))
@@ -54,7 +63,7 @@ def run(call: Call, device: int) -> Any:
         # May be resized, which a tensor over borrowed memory must not be.
         tensors[position] = torch.empty(0, dtype=tensors[position].dtype, device="cpu")
     args, kwargs = signature.rebuild(call, tensors)
-    with torch.no_grad(), torch._C._DisableAutocast(), random.generator(operator, kwargs, device):  # noqa: SLF001 - there is no public way
+    with torch.no_grad(), torch._C._DisableAutocast(), random.on_host(operator, kwargs, device):  # noqa: SLF001 - there is no public way
         result = operator.function(*args, **kwargs)
     if outs:
         _device.store([call.tensors[position] for position in outs], [tensors[position] for position in outs])

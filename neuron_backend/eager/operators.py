@@ -37,6 +37,8 @@ _UNDECLARED_WRITES = {
 }
 
 VIEW = "its result is a view, for which there is nothing to compute"
+DYNAMIC = "the shape of its result depends on values"
+VALUE = "its result is a Python value, not a tensor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def describe(overload: torch._ops.OpOverload) -> Operator:
         random=random,
         takes_generator=any(each.name == "generator" for each in schema.arguments),
         lifts=scalars.lifts(schema.name),
-        host_only=_host_only(tags, returns, random=random),
+        host_only=_host_only(tags, returns),
         cpu_indices=schema.name in _CPU_INDICES,
         uniform=schema.name in _UNIFORM,
     )
@@ -118,13 +120,11 @@ def _return(schema: Any, value: Any) -> int | Result:
     return "tensors" if kind == "List[Tensor]" else "value"
 
 
-def _host_only(tags: Any, returns: tuple[int | Result, ...], *, random: bool) -> str | None:
-    if random:
-        return "its random numbers are those of a CPU generator"
+def _host_only(tags: Any, returns: tuple[int | Result, ...]) -> str | None:
     if torch.Tag.dynamic_output_shape in tags:
-        return "the shape of its result depends on values"
+        return DYNAMIC
     if torch.Tag.data_dependent_output in tags or "value" in returns:
-        return "its result is a Python value, not a tensor"
+        return VALUE
     if "view" in returns:
         return VIEW
     return None

@@ -9,12 +9,12 @@ import torch
 
 from client.names import Kind
 from neuron_backend import programs
-from neuron_backend.eager import scalars, signature
+from neuron_backend.eager import random, scalars, signature
 from neuron_backend.eager.host import OnHost
 from neuron_backend.eager.operators import VIEW
 from neuron_backend.eager.program import Program
 from neuron_backend.eager.tracing import Untraceable, traced
-from neuron_backend.lowering import Lifted, UnsupportedOperator, lower, trim, used_inputs
+from neuron_backend.lowering import Lifted, UnsupportedOperator, draws_of, lower, trim, used_inputs
 
 if TYPE_CHECKING:
     from neuron_backend.eager.signature import Call
@@ -51,7 +51,9 @@ def make(call: Call) -> Plan:
     operator = call.operator
     if operator.host_only is not None:
         is_view = operator.host_only is VIEW
-        return OnHost(operator.host_only, warn=not operator.random and not is_view, counted=not is_view)
+        return OnHost(operator.host_only, warn=not is_view, counted=not is_view)
+    if operator.random and random.names_host_generator(call):
+        return OnHost("the generator that it was given is one of the CPU", warn=False)
     if signature.overlapping(call):
         return OnHost("a tensor that it writes overlaps another in memory", warn=False)
     if operator.uniform and len({tensor.dtype for tensor in call.tensors}) > 1:
@@ -122,4 +124,5 @@ def _program(call: Call, *, lift: bool) -> Program | Baked:
     results = trim(found.graph)
     inputs = used_inputs(found.graph)
     executable = programs.get(Kind.EAGER, lower(found.graph, lifted))
-    return Program(executable, inputs, lifted[0].dtype if lifted else None, found.returns(results))
+    numbers = lifted[0].dtype if lifted else None
+    return Program(executable, inputs, numbers, found.returns(results), draws_of(found.graph))

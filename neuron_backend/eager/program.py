@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neuron_backend.eager import scalars, signature
+from neuron_backend.eager import random, scalars, signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,14 +25,15 @@ class Program:
     """A loaded program, and how a call fits to its inputs and outputs.
 
     ``inputs`` are positions among the call's tensors; then, if ``numbers`` is not None, come the call's floats in that
-    type. Outputs are new tensors, then the values of the tensors that the call writes. ``returns`` are those of
-    `Traced.returns`.
+    type; then, if it takes ``draws`` steps of the generator, seed and offset. Outputs are new tensors, then the values
+    of the tensors that the call writes. ``returns`` are those of `Traced.returns`.
     """
 
     executable: Executable
     inputs: tuple[int, ...]
     numbers: torch.dtype | None
     returns: tuple[int | bool | list[bool], ...]
+    draws: int
 
     def run(self, call: Call) -> Any:
         """Run the program on the call's tensors, write the written ones, and return the results."""
@@ -40,6 +41,8 @@ class Program:
         values = _as_cpu_contiguous([tensors[position] for position in self.inputs])
         if self.numbers is not None:
             values += [scalars.tensor(number, self.numbers) for number in call.numbers]
+        if self.draws:
+            values += random.seed_and_offset(call, self.draws)
         outputs = self.executable(values)
         del values  # a tensor with a host view on it cannot take over the memory of its new value
         if call.written:

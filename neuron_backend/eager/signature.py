@@ -168,6 +168,6 @@ class _Walk:
         elif kind is complex:
             self.parts.append((_bits(value.real), _bits(value.imag)))
         elif kind is torch.Generator:
-            self.parts.append(kind)  # no program draws random numbers; the table must not keep generators alive
+            self.parts.append((kind, value.device.type))  # the table must not keep generators alive
         else:
             self.parts.append((kind, value))

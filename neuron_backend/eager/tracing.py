@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from neuron_backend.lowering import Results
 
 
+UNKNOWN = "what it computes, or the shape of that, depends on values"
+
+
 class Untraceable(Exception):  # noqa: N818 - a state, as UnsupportedOperator
     """torch could not trace a call: values decide what happens, or the arguments are wrong. The CPU will tell."""
 
@@ -64,6 +67,8 @@ def traced(call: Call, numbers: Sequence[float] | None = None) -> Traced:
             example.clone() if position in call.written else example for position, example in enumerate(examples)
         ]
         args, kwargs = signature.rebuild(call, tensors, numbers)
+        if "generator" in kwargs:
+            kwargs["generator"] = None  # the program draws with seed and offset
         result = operator.function(*args, **kwargs)
         new: list[torch.Tensor | None] = []
         lengths.clear()
@@ -80,7 +85,7 @@ def traced(call: Call, numbers: Sequence[float] | None = None) -> Traced:
         try:
             graph = trace(function, call.tensors)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise Untraceable("what it computes, or the shape of that, depends on values") from error
+            raise Untraceable(UNKNOWN) from error
         except Exception as error:
             reason = f"it cannot be traced: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
             raise Untraceable(reason) from error

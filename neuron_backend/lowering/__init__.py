@@ -6,9 +6,25 @@ Importing this package imports PyTorch and jaxlib; the rest of the backend does 
 from __future__ import annotations
 
 from neuron_backend.lowering.array import Lifted
-from neuron_backend.lowering.capture import Results, trace, trim, used_inputs
+from neuron_backend.lowering.capture import TRACING, Results, trace, trim, used_inputs
+from neuron_backend.lowering.checks import Check, take_checks
 from neuron_backend.lowering.decompositions import decompositions
 from neuron_backend.lowering.errors import UnsupportedOperator
-from neuron_backend.lowering.lower import lower
+from neuron_backend.lowering.lower import draws_of, lower
+from neuron_backend.lowering.registry import is_random
 
-__all__ = ["Lifted", "Results", "UnsupportedOperator", "decompositions", "lower", "trace", "trim", "used_inputs"]
+__all__ = [
+    "TRACING",
+    "Check",
+    "Lifted",
+    "Results",
+    "UnsupportedOperator",
+    "decompositions",
+    "draws_of",
+    "is_random",
+    "lower",
+    "take_checks",
+    "trace",
+    "trim",
+    "used_inputs",
+]

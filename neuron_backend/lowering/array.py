@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo
 from jaxlib.mlir.dialects import stablehlo as hlo
 
-from neuron_backend.lowering.dtypes import attribute, tensor_type
+from neuron_backend.lowering.dtypes import attribute, element_type, tensor_type
 from neuron_backend.lowering.errors import Refused
 
 if TYPE_CHECKING:
@@ -44,6 +44,27 @@ class Array:
     def is_float(self) -> bool:
         """Whether elements are floating-point numbers."""
         return self.dtype.is_floating_point
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether elements are complex numbers."""
+        return self.dtype.is_complex
+
+    @property
+    def real(self) -> Array:
+        """Real parts; the array itself if it is not complex."""
+        return Array(hlo.real(self.value), self.dtype.to_real(), self.shape) if self.is_complex else self
+
+    @property
+    def imag(self) -> Array:
+        """Imaginary parts; zeros if it is not complex."""
+        return Array(hlo.imag(self.value), self.dtype.to_real(), self.shape) if self.is_complex else self.full(0)
+
+    def joined(self, imaginary: Array) -> Array:
+        """Return the complex numbers of which these are the real parts."""
+        dtype = self.dtype.to_complex()
+        element_type(dtype)  # refuses those of 16-bit floats
+        return Array(hlo.complex(self.value, self.paired(imaginary).value), dtype, self.shape)
 
     def like(self, value: ir.Value[Any]) -> Array:
         """Wrap a value of this array's dtype and shape."""
@@ -128,7 +149,9 @@ class Array:
         return self.compare("GE", other)
 
     def is_nan(self) -> Array:
-        """Element-wise test for NaN; all false for integers."""
+        """Element-wise test for NaN, in either part of a complex number; all false for integers."""
+        if self.is_complex:
+            return self.real.is_nan() | self.imag.is_nan()
         return self.differs(self) if self.is_float else constant(0, torch.bool, self.shape)
 
     def where(self, chosen: Operand, otherwise: Operand) -> Array:
@@ -140,11 +163,16 @@ class Array:
         return then.like(hlo.select(self.value, then.value, other.value))
 
     def to(self, dtype: torch.dtype) -> Array:
-        """Convert as PyTorch does: to boolean by != 0, from float to integer towards zero."""
+        """Convert as PyTorch does: to boolean by != 0, from float to integer towards zero, of complex the real part."""
         if dtype == self.dtype:
             return self
         if dtype == torch.bool:
             return self.differs(0)
+        if dtype.is_complex and not self.is_complex:
+            part = self.to(dtype.to_real())
+            return part.joined(part.full(0))
+        if self.is_complex and not dtype.is_complex:
+            return self.real.to(dtype)
         return Array(hlo.convert(tensor_type(self.shape, dtype), self.value), dtype, self.shape)
 
     # Shape
@@ -264,5 +292,8 @@ def constant(number: Number, dtype: torch.dtype, shape: Sequence[int] = ()) -> A
     shape = tuple(shape)
     if isinstance(number, LiftedNumber):
         return number.array.to(dtype).broadcast(shape)
+    if dtype.is_complex:
+        parts = complex(number)
+        return constant(parts.real, dtype.to_real(), shape).joined(constant(parts.imag, dtype.to_real(), shape))
     splat = ir.DenseElementsAttr.get_splat(tensor_type(shape, dtype), attribute(number, dtype))
     return Array(hlo.constant(splat), dtype, shape)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # make_fx keeps the current tracer in a module-level variable and patches torch.nn.Module.__call__ while it runs, so
 # two threads that trace at once would write into each other's graph. Reentrant, as a traced function may trace.
-_tracing = threading.RLock()
+TRACING = threading.RLock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,10 @@ class Results:
 
     positions: tuple[int, ...]
     count: int
+
+    def without(self, last: int) -> Results:
+        """Leave out the ``last`` outputs, all of them tensors."""
+        return Results(self.positions[: len(self.positions) - last], self.count - last)
 
 
 def trace(function: Callable[..., Sequence[torch.Tensor | None]], examples: Sequence[torch.Tensor]) -> GraphModule:
@@ -42,7 +46,8 @@ def trace(function: Callable[..., Sequence[torch.Tensor | None]], examples: Sequ
     what PyTorch raises for it.
     """
     with (
-        _tracing,
+        TRACING,
+        _functionalisation_allowed(),
         torch.no_grad(),
         torch.autocast("cpu", enabled=False),
         torch.device("cpu") if torch.get_default_device().type != "cpu" else contextlib.nullcontext(),
@@ -62,6 +67,16 @@ def trace(function: Callable[..., Sequence[torch.Tensor | None]], examples: Sequ
             again: Any = make_fx(functionalize(graph), decomposition_table=decompositions(), tracing_mode="real")
             graph = again(*inputs)
         return graph
+
+
+def _functionalisation_allowed() -> contextlib.AbstractContextManager[None]:
+    """Dispatch to functionalisation, also where it is excluded: below a compiled function whose graph runs eagerly."""
+    exclude = torch._C._dispatch_tls_local_exclude_set()  # noqa: SLF001  there is no public way
+    for name in ("Functionalize", "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode"):
+        exclude = exclude.remove(getattr(torch._C.DispatchKey, name))  # noqa: SLF001
+    include = torch._C._dispatch_tls_local_include_set()  # noqa: SLF001
+    guard: contextlib.AbstractContextManager[None] = torch._C._ForceDispatchKeyGuard(include, exclude)  # noqa: SLF001
+    return guard
 
 
 def _writes(graph: GraphModule) -> bool:

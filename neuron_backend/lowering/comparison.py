@@ -50,6 +50,8 @@ def _is_nan(_call: Call, x: Array) -> Array:
 
 @lowers("aten.isinf.default")
 def _is_infinite(_call: Call, x: Array) -> Array:
+    if x.is_complex:
+        return _is_infinite(_call, x.real) | _is_infinite(_call, x.imag)
     if not x.is_float:
         return constant(0, torch.bool, x.shape)
     return x.apply("abs").equals(math.inf)
@@ -57,6 +59,8 @@ def _is_infinite(_call: Call, x: Array) -> Array:
 
 @lowers("prims.isfinite.default")
 def _is_finite(_call: Call, x: Array) -> Array:
+    if x.is_complex:
+        return _is_finite(_call, x.real) & _is_finite(_call, x.imag)
     if not x.is_float:
         return constant(1, torch.bool, x.shape)
     return x.apply("abs") < math.inf

@@ -10,6 +10,9 @@ from torch._decomp import core_aten_decompositions, get_decompositions
 
 from neuron_backend.lowering.families import handler
 from neuron_backend.lowering.foreach import foreach_decompositions
+from neuron_backend.lowering.matrix_functions import matrix_decompositions
+from neuron_backend.lowering.random import random_between
+from neuron_backend.lowering.rewriting import rewriting_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +36,8 @@ _FURTHER = (
     "native_batch_norm",
     "native_group_norm",
     "native_layer_norm",
+    "tril_indices",
+    "triu_indices",
     "unfold",
     "upsample_bicubic2d",
     "upsample_bilinear2d",
@@ -46,5 +51,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """Return the decomposition table for `make_fx` and AOTAutograd: one shared dictionary, not to be changed."""
     further = [getattr(torch.ops.aten, name) for name in _FURTHER]
     table = {**core_aten_decompositions(), **get_decompositions(further), **foreach_decompositions()}
+    table[getattr(torch.ops.aten.random, "from")] = random_between
+    table |= matrix_decompositions()
+    table |= rewriting_table()
     # What we lower ourselves stays whole: fewer nodes, and numerics that are ours to keep.
     return {operator: function for operator, function in table.items() if handler(operator) is None}

@@ -24,6 +24,8 @@ _ELEMENT: dict[torch.dtype, Callable[[], ir.Type]] = {
     torch.int8: lambda: ir.IntegerType.get_signless(8),
     torch.uint8: lambda: ir.IntegerType.get_unsigned(8),
     torch.bool: lambda: ir.IntegerType.get_signless(1),
+    torch.complex64: lambda: ir.ComplexType.get(ir.F32Type.get()),
+    torch.complex128: lambda: ir.ComplexType.get(ir.F64Type.get()),
 }
 _BY_NAME = {
     "f64": torch.float64,
@@ -36,6 +38,8 @@ _BY_NAME = {
     "i8": torch.int8,
     "ui8": torch.uint8,
     "i1": torch.bool,
+    "complex<f32>": torch.complex64,
+    "complex<f64>": torch.complex128,
 }
 
 
@@ -59,7 +63,7 @@ def dtype_and_shape(kind: ir.Type) -> tuple[torch.dtype, tuple[int, ...]]:
 
 
 def attribute(value: float, dtype: torch.dtype) -> ir.Attribute:
-    """Return a number as an attribute of exactly ``dtype``: one rounding, from Python's own precision."""
+    """Return a number as an attribute of exactly ``dtype``, not a complex one: one rounding, from Python's precision."""
     if dtype.is_floating_point:
         return ir.FloatAttr.get(element_type(dtype), float(value))
     if dtype == torch.bool:

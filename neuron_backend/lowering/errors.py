@@ -4,12 +4,24 @@ from __future__ import annotations
 
 
 class UnsupportedOperator(Exception):  # noqa: N818  the name is part of the package's contract
-    """A graph cannot be lowered: ``operator`` names the node at fault, ``reason`` says why in one clause."""
+    """A graph cannot be lowered: ``operator`` names the node at fault, ``reason`` says why in one clause.
 
-    def __init__(self, operator: str, reason: str) -> None:
-        super().__init__(f"operator {operator} cannot be lowered to StableHLO: {reason}")
+    ``line`` is the line of the user's that it stands for (``model.py:12: torch.linalg.inv(x)``), ``graph`` what the
+    graph is called; both are empty where they are not known.
+    """
+
+    def __init__(self, operator: str, reason: str, *, line: str = "", graph: str = "") -> None:
+        of = f" of the {graph}" if graph else ""
+        at = f" (at {line})" if line else ""
+        super().__init__(f"operator {operator}{of} cannot be lowered to StableHLO: {reason}{at}")
         self.operator = operator
         self.reason = reason
+        self.line = line
+        self.graph = graph
+
+    def in_graph(self, graph: str) -> UnsupportedOperator:
+        """Return the same failure with the graph named, for who did not lower it but knows what it is."""
+        return type(self)(self.operator, self.reason, line=self.line, graph=graph)
 
 
 class Refused(Exception):  # noqa: N818  never leaves the package

@@ -31,6 +31,7 @@ def _scalar_tensor(call: Call, value: Number, **_options: Any) -> Array:
 
 
 @lowers(
+    "aten._efficientzerotensor.default",
     "aten.zeros.default",
     "aten.zeros_like.default",
     "aten.new_zeros.default",

@@ -9,14 +9,18 @@ import torch
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 from torch.fx.node import map_aggregate
+from torch.utils._python_dispatch import _disable_current_modes
 
 from neuron_backend.lowering.array import Array, Lifted, LiftedNumber, constant
+from neuron_backend.lowering.checks import CHECKS
 from neuron_backend.lowering.dtypes import tensor_type
 from neuron_backend.lowering.errors import Refused, UnsupportedOperator
-from neuron_backend.lowering.families import handler
+from neuron_backend.lowering.families import handler, is_random
 from neuron_backend.lowering.pipeline import context, finish
 from neuron_backend.lowering.registry import Call
 from neuron_backend.lowering.sources import dense
+from neuron_backend.lowering.threefry import Stream
+from neuron_backend.lowering.user_line import user_line
 from neuron_backend.module import Module, TensorSpec
 
 if TYPE_CHECKING:
@@ -28,16 +32,20 @@ if TYPE_CHECKING:
 def lower(graph: GraphModule, lifted: Sequence[Lifted] = ()) -> Module:
     """Lower a functional ATen graph of static shapes to a module.
 
-    Inputs are the graph's placeholders in order, then one rank-0 input for each of ``lifted``; outputs are the
-    graph's outputs, which must all be tensors (see `trim`). A float argument equal to a sentinel of ``lifted`` reads
-    that input, wherever it stands; a sentinel that stands nowhere leaves its input unused. An operator whose lowering
-    depends on the scalar's value is refused: lower the graph again with the scalar left in it.
+    Inputs are the graph's placeholders in order, then one rank-0 input for each of ``lifted``, then, if the graph
+    draws random numbers (see `draws_of`), a seed and an offset: 64-bit numbers as int32[2], low word first. Outputs are
+    the graph's outputs, which must all be tensors (see `trim`). A float argument equal to a sentinel of ``lifted``
+    reads that input, wherever it stands; a sentinel that stands nowhere leaves its input unused. An operator whose
+    lowering depends on the scalar's value is refused: lower the graph again with the scalar left in it.
 
     The bytes depend on the graph alone: not on names, locations, hash seed, process or the values of inputs.
 
+    Whether a factorization succeeded is not checked: see `take_checks`.
+
     Raises `UnsupportedOperator`, and nothing else, if the graph cannot be lowered. Safe to call from several threads.
     """
-    with context() as messages:
+    # a handler may ask torch about dtypes, and keeps the answer: not as a tensor of whoever is tracing this graph
+    with context() as messages, _disable_current_modes():
         walk = _Walk(graph, lifted)
         try:
             module = walk.build()
@@ -46,13 +54,18 @@ def lower(graph: GraphModule, lifted: Sequence[Lifted] = ()) -> Module:
         except UnsupportedOperator:
             raise
         except Refused as refusal:
-            raise UnsupportedOperator(walk.current, str(refusal)) from refusal
+            raise UnsupportedOperator(walk.current, str(refusal), line=walk.line) from refusal
         except Exception as error:
             # A handler that met arguments it was not written for. The caller falls back to the CPU and says so.
             reason = f"internal error: {type(error).__name__}: {error}"
-            raise UnsupportedOperator(walk.current, reason) from error
+            raise UnsupportedOperator(walk.current, reason, line=walk.line) from error
         walk.check(finished)
         return finished
+
+
+def draws_of(graph: GraphModule) -> int:
+    """Count the nodes that draw random numbers: by so much the offset advances with each run of the graph's program."""
+    return sum(node.op == "call_function" and is_random(node.target) for node in graph.graph.nodes)
 
 
 def specs(value: Any) -> tuple[TensorSpec | None, ...]:
@@ -67,31 +80,51 @@ def _spec(tensor: torch.Tensor) -> TensorSpec:
     return TensorSpec(tensor.dtype, tuple(int(size) for size in tensor.shape))
 
 
+_SEED = (TensorSpec(torch.int32, (2,)), TensorSpec(torch.int32, (2,)))
+
+
 class _Walk:
-    """One pass over one graph. ``current`` names the node in hand, for whoever reports a failure."""
+    """One pass over one graph.
+
+    ``current`` names the node in hand, and ``line`` the user's line that it stands for, for whoever reports a failure.
+    """
 
     def __init__(self, graph: GraphModule, lifted: Sequence[Lifted]) -> None:
         self.current = "placeholder"
+        self._node: Node | None = None
         self._graph = graph
         self._lifted = lifted
         self._values: dict[Node, Any] = {}
         self._scalars: dict[float, Array] = {}
+        self._seed: tuple[Array, ...] = ()
+        self._drawn = 0
         self._inputs: tuple[TensorSpec, ...] = ()
         self._outputs: tuple[TensorSpec, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The line of the user's code that the node in hand stands for; empty where that is not known."""
+        return "" if self._node is None else user_line(self._node)
 
     def build(self) -> ir.Module:
         """Build the module, not yet through any pass."""
         nodes = list(self._graph.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
         scalars = tuple(TensorSpec(each.dtype, ()) for each in self._lifted)
-        self._inputs = (*map(self._placeholder, placeholders), *scalars)
+        seed = _SEED if draws_of(self._graph) else ()
+        self._inputs = (*map(self._placeholder, placeholders), *scalars, *seed)
         kinds = [tensor_type(spec.shape, spec.dtype) for spec in self._inputs]
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
             function: Any = func.FuncOp("main", ir.FunctionType.get(kinds, []))
         block = function.add_entry_block()
         with ir.InsertionPoint(block):
-            for scalar, value in zip(self._lifted, list(block.arguments)[len(placeholders) :], strict=True):
+            arguments = list(block.arguments)
+            self._seed = tuple(
+                Array(value, spec.dtype, spec.shape)
+                for value, spec in zip(arguments[len(arguments) - len(seed) :], seed, strict=True)
+            )
+            for scalar, value in zip(self._lifted, arguments[len(placeholders) :], strict=False):
                 self._scalars.setdefault(scalar.sentinel, Array(value, scalar.dtype, ()))
             for node, value, spec in zip(placeholders, block.arguments, self._inputs, strict=False):
                 self._values[node] = Array(value, spec.dtype, spec.shape)
@@ -117,6 +150,7 @@ class _Walk:
         return spec
 
     def _visit(self, node: Node) -> None:
+        self._node = node
         if node.op == "get_attr":
             self.current = f"get_attr {node.target}"
             self._values[node] = dense(_attribute(self._graph, str(node.target)))
@@ -130,18 +164,21 @@ class _Walk:
         if node.target is operator.getitem:
             sequence, position = node.args
             return self._values[sequence][position]  # type: ignore[index]  # getitem's arguments: a node, a number
+        if node.target in CHECKS:
+            return None
         lowering = handler(node.target)
         if lowering is None:
             raise Refused("there is no lowering for it")
         expected = specs(node.meta.get("val"))
         if not any(expected):
             raise Refused("its result is no tensor")
+        stream = self._stream(node) if is_random(node.target) else None
         arguments, keywords = map_aggregate((node.args, node.kwargs), self._argument)
         if all(spec is None or 0 in spec.shape for spec in expected):
             # Nothing to compute, whatever the operator: this spares every handler the case.
             empty = tuple(spec and constant(0, spec.dtype, spec.shape) for spec in expected)
             return empty if isinstance(node.meta["val"], (tuple, list)) else empty[0]
-        result = lowering(Call(node, expected), *arguments, **keywords)
+        result = lowering(Call(node, expected, stream), *arguments, **keywords)
         got = result if isinstance(result, (tuple, list)) else (result,)
         for position, (array, spec) in enumerate(zip(got, expected, strict=True)):
             if spec is not None and (array is None or (array.dtype, array.shape) != (spec.dtype, spec.shape)):
@@ -150,6 +187,14 @@ class _Walk:
                     f"internal error: result {position} is {found} where PyTorch says {spec.dtype}{list(spec.shape)}"
                 )
         return result
+
+    def _stream(self, node: Node) -> Stream:
+        """Return the random bits of the next node that draws some, also if it has nothing to compute."""
+        if node.kwargs.get("generator") is not None:
+            raise Refused("it draws from a generator of its own, which is no input of a graph")
+        seed, offset = self._seed
+        self._drawn += 1
+        return Stream.at(seed, offset, self._drawn - 1)
 
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, torch.fx.Node):

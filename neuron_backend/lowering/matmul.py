@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from neuron_backend.lowering.complexes import conjugate
 from neuron_backend.lowering.contraction import dot
 from neuron_backend.lowering.registry import lowers
 from neuron_backend.lowering.sources import conform
@@ -18,9 +19,14 @@ def _matrix_product(call: Call, left: Array, right: Array) -> Array:
     return dot(left, right, contract=(1, 0)).to(call.out.dtype)
 
 
-@lowers("aten.dot.default", "aten.vdot.default")
+@lowers("aten.dot.default")
 def _inner_product(call: Call, left: Array, right: Array) -> Array:
     return dot(left, right, contract=(0, 0)).to(call.out.dtype)
+
+
+@lowers("aten.vdot.default")
+def _conjugate_inner_product(call: Call, left: Array, right: Array) -> Array:
+    return dot(conjugate(left), right, contract=(0, 0)).to(call.out.dtype)
 
 
 @lowers("aten.bmm.default")

@@ -64,7 +64,8 @@ def _moments(x: Array, axes: Sequence[int], correction: float) -> tuple[Array, A
     average = total(wide, axes) / count
     kept = [axis for axis in range(x.rank) if axis not in axes]
     centred = wide - average.spread(x.shape, kept)
-    return total(centred * centred, axes) / max(count - correction, 0), average
+    squares = centred.real * centred.real + centred.imag * centred.imag if x.is_complex else centred * centred
+    return total(squares, axes) / max(count - correction, 0), average
 
 
 @lowers("aten.var.correction")
@@ -86,9 +87,9 @@ def _variance_and_mean(
     call: Call, x: Array, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Array, Array]:
     del keepdim
-    both = _moments(x, axes_of(x, dim), 1 if correction is None else correction)
-    first, second = (each.to(call.out.dtype).reshape(call.out.shape) for each in both)
-    return first, second
+    variance, average = _moments(x, axes_of(x, dim), 1 if correction is None else correction)
+    shape = call.out.shape
+    return variance.to(call.out.dtype).reshape(shape), average.to(x.dtype).reshape(shape)
 
 
 @lowers("aten.prod.default", "aten.prod.dim_int", "prims.prod.default")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
     from neuron_backend.lowering.array import Array
+    from neuron_backend.lowering.threefry import Stream
     from neuron_backend.module import TensorSpec
 
 Results: TypeAlias = "Array | tuple[Array | None, ...]"
@@ -20,6 +21,7 @@ Handler: TypeAlias = "Callable[..., Results]"
 _Handler = TypeVar("_Handler", bound="Callable[..., Any]")
 
 _HANDLERS: dict[str, Handler] = {}
+_RANDOM: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,14 @@ class Call:
 
     node: Node
     outputs: tuple[TensorSpec | None, ...]
+    randomness: Stream | None = None
+
+    @property
+    def stream(self) -> Stream:
+        """The random bits of this node; only an operator registered with `draws` has any."""
+        if self.randomness is None:
+            raise Refused("internal error: it draws random numbers, but is not registered as one that does")
+        return self.randomness
 
     @property
     def out(self) -> TensorSpec:
@@ -54,6 +64,20 @@ def lowers(*operators: str) -> Callable[[_Handler], _Handler]:
         return function
 
     return register
+
+
+def draws(*operators: str) -> Callable[[_Handler], _Handler]:
+    """Register, as `lowers` does, the lowering of ``operators`` that draw random numbers, from `Call.stream`.
+
+    Each such node of a graph takes one step of the generator, however many numbers it draws.
+    """
+    _RANDOM.update(operators)
+    return lowers(*operators)
+
+
+def is_random(operator: object) -> bool:
+    """Whether ``operator`` has a lowering that draws random numbers."""
+    return str(operator) in _RANDOM
 
 
 def handler(operator: object) -> Handler | None:

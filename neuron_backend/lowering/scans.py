@@ -58,9 +58,14 @@ def _log_add(a: Array, b: Array) -> Array:
     return (finite | high.is_nan()).where(high + spread.apply("log"), high)
 
 
+def running_sum(x: Array, dim: int) -> Array:
+    """Sum each element and all before it along ``dim``."""
+    return scan([x], [0], dim, lambda a, b: [a + b])[0]
+
+
 lowers("aten.cumsum.default")(_running(lambda a, b: a + b, 0))
 lowers("aten.cumprod.default")(_running(lambda a, b: a * b, 1))
-lowers("aten.logcumsumexp.default")(_running(_log_add, -math.inf))
+lowers("aten.logcumsumexp.default", "aten._logcumsumexp.default")(_running(_log_add, -math.inf))
 
 
 def _running_extreme(*, largest: bool) -> Callable[..., tuple[Array, Array]]:

@@ -105,10 +105,10 @@ def _scatter_reduce(  # noqa: PLR0917  PyTorch's own signature
 def _index_reduce(  # noqa: PLR0917  PyTorch's own signature
     call: Call, x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
 ) -> Array:
-    if not x.rank:
-        raise Refused("index_reduce of a rank-0 tensor is not supported")
-    spread = index.reshape((index.size,)).spread(source.shape, [dim % x.rank])
-    return _scatter_reduce(call, x, dim, spread, source, reduce, include_self=include_self)
+    vector, values = x.reshape(x.shape or (1,)), source.reshape(source.shape or (1,))
+    spread = index.reshape((index.size,)).spread(values.shape, [dim % vector.rank])
+    reduced = _scatter_reduce(call, vector, dim, spread, values, reduce, include_self=include_self)
+    return reduced.reshape(x.shape)
 
 
 @lowers("aten.put.default")

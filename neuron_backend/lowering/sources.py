@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as hlo
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from neuron_backend.lowering.array import Array, constant
 from neuron_backend.lowering.dtypes import attribute, element_type, tensor_type
@@ -32,13 +33,19 @@ def dense(tensor: torch.Tensor) -> Array:
             f"the graph holds a constant tensor of {tensor.numel()} elements, more than {MAXIMUM_CONSTANT}; "
             "pass it as an input"
         )
-    host = tensor.detach().cpu().contiguous()
+    with unset_fake_temporarily():  # AOTAutograd calls its compilers inside the mode
+        host = tensor.detach().cpu().contiguous()
+        numbers = host.flatten().tolist()
     element, shape = element_type(host.dtype), tuple(host.shape)
     if not host.numel():
         return constant(0, host.dtype, shape)
-    elements = [attribute(number, host.dtype) for number in host.flatten().tolist()]
-    dense = ir.DenseElementsAttr.get(elements, ir.RankedTensorType.get(list(shape), element))
-    return Array(hlo.constant(dense), host.dtype, shape)
+    if host.dtype.is_complex:
+        with unset_fake_temporarily():
+            parts = host.real, host.imag
+        return dense(parts[0]).joined(dense(parts[1]))
+    elements = [attribute(number, host.dtype) for number in numbers]
+    values = ir.DenseElementsAttr.get(elements, ir.RankedTensorType.get(list(shape), element))
+    return Array(hlo.constant(values), host.dtype, shape)
 
 
 def conform(value: Operand, dtype: torch.dtype, shape: Sequence[int]) -> Array:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from neuron_backend.lowering.addressing import take
+from neuron_backend.lowering.addressing import scatter, take
 from neuron_backend.lowering.array import constant
 from neuron_backend.lowering.errors import Refused
 from neuron_backend.lowering.registry import lowers
@@ -29,8 +29,41 @@ def _as_strided(
     return _view(_storage(x, source), size, stride, offset - source.storage_offset())
 
 
+@lowers("aten.as_strided_scatter.default")
+def _as_strided_scatter(  # noqa: PLR0917  PyTorch's own signature
+    call: Call,
+    x: Array,
+    values: Array,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Array:
+    """Write by strides. Where they name an element twice, which write counts is left open."""
+    source = call.node.all_input_nodes[0].meta["val"]
+    offset = source.storage_offset() if storage_offset is None else storage_offset
+    places = _places(size, stride, offset - source.storage_offset())
+    flat = _storage(x, source)
+    written = scatter(
+        flat,
+        places.reshape((places.size, 1)),
+        values.to(x.dtype).broadcast(size).reshape((places.size,)),
+        lambda _old, new: new,
+        axes=[0],
+        window_axes=[],
+    )
+    order = _memory_order(x, source)
+    ordered = written.reshape([x.shape[axis] for axis in order])
+    return ordered.transpose(sorted(range(x.rank), key=order.__getitem__))
+
+
 def _storage(x: Array, source: torch.Tensor) -> Array:
     """Return the elements of ``x`` in the order in which ``source``, which it stands for, has them in memory."""
+    order = _memory_order(x, source)
+    return x.transpose(order).reshape((x.size,))
+
+
+def _memory_order(x: Array, source: torch.Tensor) -> list[int]:
+    """Return the dimensions of ``source``, outermost in memory first."""
     strides = source.stride()
     order = sorted(range(x.rank), key=lambda axis: (-strides[axis], -x.shape[axis]))
     expected = 1
@@ -38,7 +71,7 @@ def _storage(x: Array, source: torch.Tensor) -> Array:
         if x.shape[axis] != 1 and strides[axis] != expected:
             raise Refused("as_strided of a tensor with gaps or overlaps in its storage")
         expected *= x.shape[axis]
-    return x.transpose(order).reshape((x.size,))
+    return order
 
 
 def _view(flat: Array, size: Sequence[int], stride: Sequence[int], offset: int) -> Array:
@@ -76,10 +109,23 @@ def _cut(flat: Array, sizes: Sequence[int], strides: Sequence[int], offset: int)
 
 
 def _computed(flat: Array, sizes: Sequence[int], strides: Sequence[int], offset: int) -> Array:
+    return take(flat, _places(sizes, strides, offset), 0)
+
+
+def _places(sizes: Sequence[int], strides: Sequence[int], offset: int) -> Array:
     index = constant(offset, torch.int64, sizes)
     for axis, stride in enumerate(strides):
         index = index + iota(sizes, axis) * stride
-    return take(flat, index, 0)
+    return index
+
+
+@lowers("aten.resize.default")
+def _resize(call: Call, x: Array, _size: Sequence[int], **_memory_format: object) -> Array:
+    """Take the first elements of the storage; what grows beyond it, which PyTorch leaves uninitialised, is zero."""
+    source = call.node.all_input_nodes[0].meta["val"]
+    count = math.prod(call.out.shape)
+    flat = _storage(x, source)
+    return flat.pad([0], [max(count - flat.size, 0)]).slice(0, 0, count).reshape(call.out.shape)
 
 
 def _matrices(x: Array, dim1: int, dim2: int) -> tuple[Array, list[int]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from neuron_backend.lowering.arithmetic import negative_sign
+from neuron_backend.lowering.complexes import modulus
 from neuron_backend.lowering.division import truncate
 from neuron_backend.lowering.errors import Refused
 from neuron_backend.lowering.promotion import pointwise
@@ -82,19 +83,14 @@ def _digamma(call: Call, x: Array) -> Array:
 
 @lowers("aten.abs.default", "prims.abs.default")
 def _absolute(_call: Call, x: Array) -> Array:
+    if x.is_complex:
+        return modulus(x)
     return x if x.dtype in {torch.bool, torch.uint8} else x.apply("abs")
 
 
 @lowers("aten.neg.default", "prims.neg.default")
 def _negative(_call: Call, x: Array) -> Array:
     return -x
-
-
-@lowers("aten.sign.default", "prims.sign.default")
-def _sign(_call: Call, x: Array) -> Array:
-    """(0 < x) - (x < 0), which makes NaN 0 as PyTorch does."""
-    positive = (x > 0).to(x.dtype)
-    return positive if x.dtype in {torch.bool, torch.uint8} else positive - (x < 0).to(x.dtype)
 
 
 @lowers("aten.signbit.default", "prims.signbit.default")

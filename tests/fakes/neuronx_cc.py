@@ -189,6 +189,26 @@ def sleepy(output, data):
     output.write_bytes(data)
 
 
+def one_in_64(output, data):
+    """Fail each 64th time for no reason that it says, as a race does."""
+    with (HERE / "runs").open("ab") as runs:
+        runs.write(b".")
+        number = runs.tell()
+    if number % 64 == 32:
+        fail("Compiler status ERROR")
+    output.write_bytes(data)
+
+
+def fails_once(output, data):
+    """Fail the first time for no reason that it says."""
+    try:
+        (HERE / "failed").touch(exist_ok=False)
+    except FileExistsError:
+        sleepy(output, data)
+        return
+    fail("Compiler status ERROR")
+
+
 def working(output, data):
     """Leave what the real one leaves in the working directory, and a word about where that is."""
     Path("log-neuron-cc.txt").write_text("work\n")
@@ -202,6 +222,8 @@ MODES = {
     "killed": killed,
     "loud": loud,
     "sleepy": sleepy,
+    "one-in-64": one_in_64,
+    "fails-once": fails_once,
     "working": working,
     "foreign": lambda output, data: output.write_bytes(b"a container of another format"),
     "diagnosis": lambda *_: fail("info\nERROR: [NCC_ESFH002] unsupported operator custom_call\ntraceback follows"),

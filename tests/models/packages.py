@@ -1,0 +1,37 @@
+"""transformers, torchvision and timm, without the network. Import what is needed of them after this module."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from importlib.util import find_spec
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import torch
+
+NAMES = ("transformers", "torchvision", "timm")
+
+
+def missing() -> list[str]:
+    """Return which of the packages are not installed."""
+    return [name for name in NAMES if find_spec(name) is None]
+
+
+def _declare_torchvision() -> None:
+    """Let torchvision be imported beside a CPU build of torch.
+
+    Its package is built for CUDA, so its library cannot be loaded here; then its import fails at the operators for
+    which it registers shapes. Those are for detection: no network of ours calls them.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            import torchvision  # noqa: F401, PLC0415 - to see whether it can be
+        except RuntimeError:
+            for name in ("nms", "qnms"):
+                torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float limit) -> Tensor")
+
+
+_declare_torchvision()
