@@ -86,7 +86,8 @@ def rebuild_index(
     else:
         typer.echo(
             f"{done.adopted} entries indexed, {done.known} known before, {done.set_aside} set aside as unusable, "
-            f"{done.unreadable} not readable; {done.policy_rows} rows of policy restored"
+            f"{done.unreadable} not readable, {done.gone} gone from the store; "
+            f"{done.policy_rows} rows of policy restored"
         )
     raise typer.Exit(1 if done.unreadable else 0)
 

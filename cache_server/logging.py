@@ -39,6 +39,8 @@ def configure(settings: Settings) -> None:
     )
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
+    # of a collector that is gone each try would be a line: that a batch was given up is enough
+    logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)
     structlog.configure(
         processors=[*common, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(level),

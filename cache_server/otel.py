@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from typing import TYPE_CHECKING
 
 from opentelemetry import trace
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Scope
 
-FLUSH_MS = 5000
+FLUSH_SECONDS = 5.0
 """How long a server that stops waits for its last spans to be taken."""
 
 _TRACES_PATH = "/v1/traces"
@@ -87,9 +88,11 @@ class OtelTracing(Tracing):
                 raise
 
     def close(self) -> None:
-        """Send what is left, within `FLUSH_MS`."""
-        self._provider.force_flush(FLUSH_MS)
-        self._provider.shutdown()
+        """Send what is left, within `FLUSH_SECONDS`."""
+        # the library's own limits do not hold while a request is on its way to a collector that is deaf
+        last = threading.Thread(target=self._provider.shutdown, name="neff-cache-traces", daemon=True)
+        last.start()
+        last.join(FLUSH_SECONDS)
 
 
 class _OtelRequestSpan(RequestSpan):

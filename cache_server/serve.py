@@ -43,7 +43,7 @@ def run(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status: 1 without a start, or if requests were cut."""
     logging.configure(settings)
     # when each counter began: as many series again, and nothing asks for them
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call] # as it comes
     try:
         files = TlsFiles.from_settings(settings)
         context = None if files is None else files.context()

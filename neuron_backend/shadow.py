@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from client.errors import NeffCacheError
-from client.warnings import Notices
 from neuron_backend.likeness import unlikeness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from client.artifact import Artifact
+    from client.warnings import Notices
     from neuron_backend.module import Module, Signature
     from neuron_backend.runtimes.base import Executable, Runtime
 
@@ -35,6 +35,7 @@ MOST_WAITING: Final = 64
 MOST_KEPT: Final = 100
 """Differences that are kept for the report; all are counted."""
 _NICENESS = 10
+_RANDOM: Final = SystemRandom().random
 _LAST_RUN_SECONDS = 5.0
 _COUNTS = ("sampled", "equal", "close", "different", "skipped", "failed")
 
@@ -64,7 +65,7 @@ class Shadow:
         *,
         notices: Notices,
         heard: Callable[[str], None] = lambda _: None,
-        random: Callable[[], float] = SystemRandom().random,
+        random: Callable[[], float] = _RANDOM,
         most_bytes: int = MOST_BYTES,
         most_waiting: int = MOST_WAITING,
     ) -> None:
@@ -195,9 +196,7 @@ class _Case:
 class _Offer:
     """What a comparison needs beside the tensors; made for one key, taken at its first call."""
 
-    def __init__(
-        self, shadow: Shadow, artifact: Artifact, module: Module, compile_again: Callable[[], bytes]
-    ) -> None:
+    def __init__(self, shadow: Shadow, artifact: Artifact, module: Module, compile_again: Callable[[], bytes]) -> None:
         self.shadow = shadow
         self.artifact = artifact
         self.module = module

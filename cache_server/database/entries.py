@@ -171,6 +171,14 @@ def remove(session: Session, address: Address) -> None:
     )
 
 
+def every(connection: Connection) -> list[Address]:
+    """Return the keys of all ready entries."""
+    rows = connection.execute(
+        select(EntryRow.project, EntryRow.kind, EntryRow.key).where(EntryRow.state == EntryState.READY)
+    )
+    return [Address.parse(*row) for row in rows]
+
+
 def being_removed(connection: Connection) -> list[Address]:
     """Return the keys whose removal was begun and not finished."""
     rows = connection.execute(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 from pydantic import Field, field_validator
@@ -10,11 +10,10 @@ from pydantic import Field, field_validator
 from cache_server.clock import rfc3339
 from cache_server.collection_rules import Limit, Rules, release
 from cache_server.database import entries, leases, policy, usage
-from cache_server.routes.common import ActorDep, OperatorBody, ServiceDep, answer, server_admin
+from cache_server.routes.common import WHOLE, ActorDep, Count, OperatorBody, ServiceDep, answer, server_admin
 from cache_server.services.collection import JOB
 from cache_server.services.jobs import Jobs
 from client.names import check_project
-from client.wire import MAX_INTEGER
 
 if TYPE_CHECKING:
     from cache_server.service import Service
@@ -27,8 +26,8 @@ router = APIRouter(prefix="/admin/v1", tags=["administration"], dependencies=[De
 class LimitBody(OperatorBody):
     """What may be held; null, or left out: any amount."""
 
-    max_bytes: int | None = Field(None, ge=0, le=MAX_INTEGER)
-    max_entries: int | None = Field(None, ge=0, le=MAX_INTEGER)
+    max_bytes: Count | None = None
+    max_entries: Count | None = None
 
     def limit(self) -> Limit:
         """Return it as the rules take it."""
@@ -39,7 +38,7 @@ class RulesBody(OperatorBody):
     """What is dropped whatever room there is; see docs/collection.md."""
 
     unused_seconds: float | None = Field(None, gt=0)
-    keep_versions: int | None = Field(None, ge=1)
+    keep_versions: Annotated[int, Field(ge=1), WHOLE] | None = None
     oldest: dict[str, str] = Field(default_factory=dict, max_length=64)
 
     @field_validator("oldest")

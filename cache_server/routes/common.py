@@ -7,16 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import Depends, Request
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from cache_server.access import Actor, Principal, Scope
 from cache_server.address import Address
 from cache_server.errors import Problem
 from cache_server.service import Service
 from client.names import Kind, check_project
+from client.wire import MAX_INTEGER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_whole)
+"""To JSON 1.0 is the integer 1, and some writers know only floats."""
+
+Count = Annotated[int, Field(ge=0, le=MAX_INTEGER), WHOLE]
 
 
 class JobBody(BaseModel):
@@ -35,7 +46,8 @@ class OperatorBody(JobBody):
     def _can_be_sent(cls, value: Any) -> Any:
         # half a surrogate pair that is stored could never be shown again: `GET /admin/v1/audit` would fail for good
         try:
-            json.dumps(value, ensure_ascii=False).encode()
+            # what is no object, a body that is not JSON for instance, is refused by what comes after
+            json.dumps(value if isinstance(value, dict) else None, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise ValueError("a text holds half a surrogate pair") from None
         return value

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Response
 from pydantic import Field
 
 from cache_server.access import Scope
-from cache_server.routes.common import JobBody, PrincipalDep, ServiceDep, answer, in_project, visible_kinds
+from cache_server.routes.common import WHOLE, JobBody, PrincipalDep, ServiceDep, answer, in_project, visible_kinds
 from cache_server.services.explaining import nearest_entries
 from client.explaining import Near, check_asked
 
@@ -25,7 +25,7 @@ class ExplainBody(JobBody):
 
     key_document: dict[str, Any]
     without: list[str] = Field(default=[], max_length=MAX_WITHOUT)
-    limit: int = Field(default=3, ge=1, le=MAX_NEAREST)
+    limit: Annotated[int, Field(ge=1, le=MAX_NEAREST), WHOLE] = 3
 
 
 @router.post("/v1/{project}/explain", summary="What differs from the nearest stored entries")

@@ -12,10 +12,10 @@ from cache_server.address import Address
 from cache_server.errors import Problem
 from cache_server.http.asgi import watching
 from cache_server.lease_rules import LeaseRequest
-from cache_server.routes.common import JobBody, PrincipalDep, ServiceDep, addressed, answer
+from cache_server.routes.common import Count, JobBody, PrincipalDep, ServiceDep, addressed, answer
 from client.errors import Failure
 from client.names import Kind
-from client.wire import MAX_INTEGER, Holder, lease_answer_to_json
+from client.wire import Holder, lease_answer_to_json
 
 router = APIRouter(tags=["leases"])
 
@@ -28,8 +28,8 @@ class HolderBody(JobBody):
     """Who asks: shown to those who wait."""
 
     host: str = Field(max_length=255)
-    pid: int = Field(ge=0, le=MAX_INTEGER)
-    rank: int | None = Field(None, ge=0, le=MAX_INTEGER)
+    pid: Count
+    rank: Count | None = None
     label: str = Field("", max_length=255)
 
 
@@ -39,7 +39,7 @@ class AskBody(JobBody):
     holder: HolderBody
     wait_seconds: float = Field(0, ge=0, le=MAX_WAIT)
     retry_failed: bool = False
-    seen_generation: int | None = Field(None, ge=0, le=MAX_INTEGER)
+    seen_generation: Count | None = None
     may_publish: bool = True
 
 

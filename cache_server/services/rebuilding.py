@@ -13,11 +13,13 @@ import structlog
 from sqlalchemy import exists, select
 
 from cache_server.access import Actor
+from cache_server.database import entries
 from cache_server.database.models import MetaRow
 from cache_server.errors import Problem
 from cache_server.stores.base import StoreError
 
 if TYPE_CHECKING:
+    from cache_server.address import Address
     from cache_server.database.engine import Database
     from cache_server.locking import KeyLocks
     from cache_server.services.catalogue import Catalogue
@@ -32,12 +34,16 @@ _log = structlog.get_logger("cache_server.rebuild")
 
 @dataclass
 class Rebuilt:
-    """What a rebuild did: entries indexed anew, known before, set aside as unusable, not readable; rows of policy."""
+    """What a rebuild did: entries indexed anew, known before, set aside as unusable, not readable; rows of policy.
+
+    ``gone``: rows of entries that the store does not hold any more, because the database is an older copy.
+    """
 
     adopted: int = 0
     known: int = 0
     set_aside: int = 0
     unreadable: int = 0
+    gone: int = 0
     policy_rows: int = 0
 
     def to_json(self) -> Json:
@@ -97,7 +103,9 @@ class Rebuilding:
         done.policy_rows = self._meta.restore()
         self._tokens.index()
         self._pause()
+        seen = set()
         for address in self._store.addresses():
+            seen.add(address)
             try:
                 with self._locks.hold(address):
                     known = self._catalogue.indexed(address) is not None
@@ -113,4 +121,21 @@ class Rebuilding:
                 done.adopted += 1
             elif stood:
                 done.set_aside += 1
+        self._forget(seen, done)
         return done
+
+    def _forget(self, seen: set[Address], done: Rebuilt) -> None:
+        """Remove rows that no entry stands for: those of an older copy, whose entries were deleted since."""
+        with self._database.reading() as connection:
+            left = [address for address in entries.every(connection) if address not in seen]
+        if left and not seen:
+            _log.warning("the store is empty, and the database is not: is it the right one? no row was removed")
+            return
+        for address in left:
+            try:
+                with self._locks.hold(address):
+                    # published meanwhile, by a server beside us, it stays
+                    done.gone += self._catalogue.settle(address) is None
+            except (StoreError, Problem) as error:
+                done.unreadable += 1
+                _log.warning("key not looked at", address=str(address), error=str(error))

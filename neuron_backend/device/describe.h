@@ -45,7 +45,7 @@ inline bool share_memory(const at::Tensor& one, const at::Tensor& other) {
 
 // Whether reading everything first and writing it afterwards could differ from what torch does on the host: two
 // written tensors share memory, or a written tensor partly overlaps one that is read (which most operators refuse).
-inline bool overlaps(at::TensorList tensors, at::IntArrayRef written) {
+inline bool overlaps(at::ArrayRef<at::Tensor> tensors, at::IntArrayRef written) {
   for (const auto index : written) {
     const auto& target = tensors[static_cast<size_t>(index)];
     for (size_t other = 0; other < tensors.size(); ++other) {
@@ -90,9 +90,7 @@ inline void describe(std::string& text, const at::Tensor& tensor) {
 // Describes what a program for these tensors depends on: torch's default dtype, determinism and autocast; for each
 // tensor element type, shape, device, class of strides and lazy bits; and how those at `written` lie in memory to the
 // others.
-inline std::string describe_all(at::TensorList tensors, at::IntArrayRef written) {
-  std::string text;
-  text.reserve(16 + 24 * tensors.size());
+inline void describe_all(std::string& text, at::ArrayRef<at::Tensor> tensors, at::IntArrayRef written) {
   append(text, static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
   text += at::globalContext().deterministicAlgorithms() ? 'd' : 'n';
   text += at::autocast::is_autocast_enabled(kNeuron) ? 'a' : 'n';
@@ -105,7 +103,6 @@ inline std::string describe_all(at::TensorList tensors, at::IntArrayRef written)
   if (tensors.size() > 1 && overlaps(tensors, written)) {
     text += kOverlaps;
   }
-  return text;
 }
 
 }  // namespace neuron

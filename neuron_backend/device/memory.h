@@ -4,6 +4,8 @@
 // device tensor (`as_cpu`) stays valid even if the tensor's storage is resized or freed meanwhile.
 #pragma once
 
+#include "interpreter.h"
+
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
@@ -153,13 +155,20 @@ inline void count_release(c10::DeviceIndex index, size_t bytes) {
 
 // -------------------------------------------------------------------------------------------------------- allocator
 
-// One piece of device memory: allocated here, or the memory of a host storage that was taken over.
+// One piece of device memory: allocated here, the memory of a host storage that was taken over, or a program's result.
 struct Block {
   void* data;
   size_t bytes;
   c10::DeviceIndex device;
-  c10::Storage owner;  // null if `data` is ours to free
+  c10::Storage owner{};  // the host storage
+  PyObject* result = nullptr;  // XLA's array, which owns `data`. Without either `data` is ours to free
   std::atomic<size_t> references{1};
+
+  // XLA's array over some of this memory, which it does not own: made when a program is first given it. Under the
+  // interpreter's lock only.
+  PyObject* input = nullptr;
+  const void* input_data = nullptr;
+  size_t input_bytes = 0;
 
   static void release(void* context) {
     auto* block = static_cast<Block*>(context);
@@ -167,7 +176,9 @@ struct Block {
       return;
     }
     count_release(block->device, block->bytes);
-    if (!block->owner) {
+    abandon(block->input);
+    abandon(block->result);
+    if (!block->owner && block->result == nullptr) {
       std::free(block->data);
     }
     delete block;
@@ -196,7 +207,7 @@ struct Allocator final : c10::DeviceAllocator {
           device, " is out of memory: ", bytes, " bytes were asked for and the host, whose memory it uses, has not got "
           "them");
     }
-    return {data, new Block{data, bytes, device.index(), {}}, &Block::release, device};
+    return {data, new Block{.data = data, .bytes = bytes, .device = device.index()}, &Block::release, device};
   }
 
   void copy_data(void* destination, const void* source, size_t bytes) const override {

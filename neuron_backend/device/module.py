@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
+from neuron_backend.device.streams import Event, Stream, set_stream, stream
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
@@ -17,9 +19,12 @@ if TYPE_CHECKING:
 Device: TypeAlias = "torch.device | str | int | None"  # the class `device` below hides the name in this module
 
 __all__ = [
+    "Event",
+    "Stream",
     "current_device",
     "current_stream",
     "default_generators",
+    "default_stream",
     "device",
     "device_count",
     "empty_cache",
@@ -33,7 +38,10 @@ __all__ = [
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
     "memory_allocated",
+    "memory_reserved",
     "memory_stats",
     "reset_peak_memory_stats",
     "seed",
@@ -41,6 +49,8 @@ __all__ = [
     "set_device",
     "set_rng_state",
     "set_rng_state_all",
+    "set_stream",
+    "stream",
     "synchronize",
 ]
 
@@ -106,6 +116,11 @@ def synchronize(device: Device = None) -> None:
 def current_stream(device: Device = None) -> torch.Stream:
     """Return the device's one stream."""
     return torch.accelerator.current_stream(_checked(device))
+
+
+def default_stream(device: Device = None) -> torch.Stream:
+    """Return the device's one stream."""
+    return current_stream(device)
 
 
 def default_generators() -> list[torch.Generator]:
@@ -180,6 +195,22 @@ def memory_allocated(device: Device = None) -> int:
 def max_memory_allocated(device: Device = None) -> int:
     """Return the most bytes that tensors held on ``device`` at once, since the start or the last reset."""
     return memory_stats(device)["peak_bytes"]
+
+
+def memory_reserved(device: Device = None) -> int:
+    """Return the bytes that are taken from the system for ``device``: those that tensors hold, as there is no cache."""
+    return memory_allocated(device)
+
+
+def max_memory_reserved(device: Device = None) -> int:
+    """Return the most bytes that were taken from the system at once; see `max_memory_allocated`."""
+    return max_memory_allocated(device)
+
+
+def mem_get_info(device: Device = None) -> tuple[int, int]:
+    """Return how many bytes ``device`` has left, and in all (``NEURON_BACKEND_MEMORY_LIMIT``, else the host's)."""
+    free, total = torch.accelerator.get_memory_info(_checked(device))
+    return free, total
 
 
 def reset_peak_memory_stats(device: Device = None) -> None:

@@ -1,11 +1,12 @@
 // PrivateUse1 device "neuron": the operators that deal with storage, and what Python reaches of this library.
 //
-// Nothing here knows of Python: all is reached through the dispatcher (torch.ops.neuron_device.*), so that one file
-// serves every CPython with the same torch. All other operators of the device are in neuron_backend.eager.
+// All is reached through the dispatcher (torch.ops.neuron_device.*), so that one file serves every CPython with the same
+// torch. All other operators of the device are in neuron_backend.eager, and those seen before in warm.cpp.
 #include "describe.h"
 #include "generator.h"
 #include "hooks.h"
 #include "memory.h"
+#include "transfer.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -21,11 +22,10 @@
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <ATen/ops/zeros.h>
-#include <c10/util/strides.h>
 #include <torch/library.h>
 
 #include <optional>
-#include <unordered_map>
+#include <string>
 #include <vector>
 
 namespace neuron {
@@ -41,162 +41,6 @@ struct Start {
   }
 };
 const Start start;
-
-const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
-
-// ---------------------------------------------------------------------------------------- between host and device
-
-// A tensor over `storage` with the element type and geometry of `like`, lazy conjugation and negation included.
-at::Tensor tensor_over(c10::Storage storage, c10::DispatchKeySet keys, const at::Tensor& like) {
-  auto result = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, like.dtype());
-  result.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-  if (like.is_conj()) {
-    result._set_conj(true);
-  }
-  if (like.is_neg()) {
-    result._set_neg(true);
-  }
-  return result;
-}
-
-void check_dense(const at::Tensor& tensor) {
-  TORCH_CHECK(
-      tensor.layout() == c10::Layout::Strided && tensor.has_storage(),
-      "device 'neuron' holds strided tensors only, got layout ", tensor.layout(), " on ", tensor.device());
-}
-
-// The memory of a device storage as a host storage; it is valid as long as either lives.
-c10::Storage host_storage(const c10::Storage& storage) {
-  const c10::DataPtr& data = storage.data_ptr();
-  const c10::Device cpu(c10::DeviceType::CPU);
-  c10::DataPtr shared;
-  if (data.get_deleter() == &Block::release) {
-    auto* block = static_cast<Block*>(data.get_context());
-    shared = block == nullptr ? c10::DataPtr(nullptr, cpu) : block->share(cpu);
-  } else {
-    // Memory that another allocator gave to the storage (a shared file, say): hold the storage itself.
-    shared = {
-        storage.mutable_data(), new c10::Storage(storage),
-        [](void* held) { delete static_cast<c10::Storage*>(held); }, cpu};
-  }
-  return {c10::Storage::use_byte_size_t{}, storage.nbytes(), std::move(shared), nullptr, false};
-}
-
-void check_host_or_neuron(const at::Tensor& tensor) {
-  TORCH_CHECK(
-      tensor.is_cpu() || tensor.device().type() == kNeuron, "expected a tensor on 'neuron' or 'cpu', got ",
-      tensor.device());
-  check_dense(tensor);
-}
-
-// Host tensors over the same bytes as `tensors`; those that share a storage still do. Host tensors are returned as
-// they are.
-std::vector<at::Tensor> as_cpu_list(const at::TensorList tensors) {
-  std::vector<at::Tensor> result;
-  result.reserve(tensors.size());
-  std::unordered_map<const c10::StorageImpl*, c10::Storage> seen;
-  for (const auto& tensor : tensors) {
-    check_host_or_neuron(tensor);
-    if (tensor.is_cpu()) {
-      result.push_back(tensor);
-      continue;
-    }
-    auto& host = seen[tensor.storage().unsafeGetStorageImpl()];
-    if (!host) {
-      host = host_storage(tensor.storage());
-    }
-    result.push_back(tensor_over(host, c10::DispatchKeySet(c10::DispatchKey::CPU), tensor));
-  }
-  return result;
-}
-
-// The same for one tensor.
-at::Tensor as_cpu(const at::Tensor& tensor) {
-  check_host_or_neuron(tensor);
-  if (tensor.is_cpu()) {
-    return tensor;
-  }
-  return tensor_over(host_storage(tensor.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor);
-}
-
-// A device tensor that takes over the memory of a host tensor without a copy. The caller gives `tensor` up: whoever
-// else holds it would see, and make, changes to the device tensor.
-at::Tensor from_cpu(const at::Tensor& tensor, int64_t index) {
-  TORCH_CHECK(tensor.is_cpu(), "expected a tensor on 'cpu', got ", tensor.device());
-  check_dense(tensor);
-  check_index(index);
-  check_fork();
-  const c10::Storage& source = tensor.storage();
-  const c10::Device device(kNeuron, static_cast<c10::DeviceIndex>(index));
-  const size_t bytes = source.nbytes();
-  c10::DataPtr data(nullptr, nullptr, &Block::release, device);
-  if (bytes > 0) {
-    count_allocation(device.index(), bytes);
-    void* memory = source.mutable_data();
-    data = {memory, new Block{memory, bytes, device.index(), source}, &Block::release, device};
-  }
-  c10::Storage taken(c10::Storage::use_byte_size_t{}, bytes, std::move(data), &allocator(), true);
-  return tensor_over(std::move(taken), kKeys, tensor);
-}
-
-// Contiguous host tensors with the values of `tensors`, over the same bytes where that is possible.
-std::vector<at::Tensor> as_cpu_contiguous(const at::TensorList tensors) {
-  std::vector<at::Tensor> result;
-  result.reserve(tensors.size());
-  for (const auto& tensor : tensors) {
-    auto host = as_cpu(tensor).resolve_conj().resolve_neg().contiguous();
-    const auto strides = c10::contiguous_strides(host.sizes());
-    if (host.strides() != c10::IntArrayRef(strides)) {
-      host = host.as_strided(host.sizes(), strides);  // torch lets an axis of size 1 have any stride; programs do not
-    }
-    result.push_back(std::move(host));
-  }
-  return result;
-}
-
-// The device tensor on `base`'s storage that shows what `view`, a host view made from `as_cpu(base)`, shows.
-at::Tensor view_of(const at::Tensor& base, const at::Tensor& view) {
-  TORCH_CHECK(base.device().type() == kNeuron && view.is_cpu(), "expected a neuron tensor and a host view of it");
-  TORCH_CHECK(
-      view.storage().data() == base.storage().data() && view.storage().nbytes() <= base.storage().nbytes(),
-      "this host tensor is no view of the device tensor");
-  return tensor_over(base.storage(), kKeys, view);
-}
-
-// Whether `tensor` is all of its storage, in plain order.
-bool is_whole(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && tensor.storage_offset() == 0 && !tensor.is_conj() && !tensor.is_neg() &&
-      tensor.storage().nbytes() == static_cast<size_t>(tensor.numel()) * tensor.itemsize();
-}
-
-// Gives `destination` the memory of `value` instead of a copy, where nobody can tell the difference.
-bool take_memory(const at::Tensor& destination, const at::Tensor& value) {
-  const c10::DataPtr& held = destination.storage().data_ptr();
-  if (destination.numel() == 0 || destination.sizes() != value.sizes() || destination.dtype() != value.dtype() ||
-      !is_whole(destination) || !is_whole(value) || value.storage().use_count() != 1 ||
-      held.get_deleter() != &Block::release || static_cast<Block*>(held.get_context())->references.load() != 1) {
-    return false;
-  }
-  const c10::Device device = held.device();
-  count_allocation(device.index(), value.storage().nbytes());
-  void* data = value.storage().mutable_data();
-  auto* block = new Block{data, value.storage().nbytes(), device.index(), value.storage()};
-  destination.storage().unsafeGetStorageImpl()->set_data_ptr_noswap({data, block, &Block::release, device});
-  return true;
-}
-
-// Writes each of `values`, fresh host tensors that the caller gives up, to the device tensor in its place.
-void store(const at::TensorList destinations, const at::TensorList values) {
-  TORCH_CHECK(destinations.size() == values.size(), "expected one value for each destination");
-  const at::AutoDispatchBelowADInplaceOrView below;
-  for (size_t index = 0; index < values.size(); ++index) {
-    const auto& destination = destinations[index];
-    at::native::resize_output(destination, values[index].sizes());
-    if (!take_memory(destination, values[index])) {
-      as_cpu(destination).copy_(values[index]);
-    }
-  }
-}
 
 // ------------------------------------------------------------------------------------------------ storage operators
 
@@ -293,6 +137,11 @@ at::Tensor& zero(at::Tensor& self) {
   return self;
 }
 
+// Work has ended when its call returns, so memory can be freed at any time.
+void record_stream(at::Tensor& /*self*/, c10::Stream stream) {
+  TORCH_CHECK(stream.device_type() == kNeuron, "expected a stream of 'neuron', got one of ", stream.device());
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", empty);
   m.impl("empty_strided", empty_strided);
@@ -313,6 +162,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", local_scalar);
   m.impl("fill_.Scalar", fill);
   m.impl("zero_", zero);
+  m.impl("record_stream", record_stream);
 }
 
 // ------------------------------------------------------------------------------------------------------ for Python
@@ -322,6 +172,13 @@ std::vector<int64_t> memory_stats(int64_t index) {
   const auto& bytes = stats.allocated_bytes[0];
   const auto& blocks = stats.allocation[0];
   return {bytes.current, bytes.peak, blocks.current, blocks.allocated, stats.num_ooms};
+}
+
+std::string described(at::TensorList tensors, at::IntArrayRef written) {
+  std::string text;
+  text.reserve(16 + 24 * tensors.size());
+  describe_all(text, tensors, written);
+  return text;
 }
 
 TORCH_LIBRARY(neuron_device, m) {
@@ -369,7 +226,7 @@ TORCH_LIBRARY_IMPL(neuron_device, CompositeExplicitAutograd, m) {
   m.impl("from_cpu", from_cpu);
   m.impl("view_of", view_of);
   m.impl("store", store);
-  m.impl("describe", describe_all);
+  m.impl("describe", described);
 }
 
 // These deal with memory, below autograd; and they take lazily conjugated or negated tensors as they are. Torch's own

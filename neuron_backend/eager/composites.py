@@ -127,11 +127,38 @@ def _cummin_helper(value: torch.Tensor, values: torch.Tensor, indices: torch.Ten
         out.copy_(result)
 
 
+def _unscale_(tensors: Sequence[torch.Tensor], found: torch.Tensor, inverse: torch.Tensor) -> None:
+    """Take a gradient scaler's scale out of ``tensors``, and set ``found`` to 1 if any was not finite."""
+    for tensor in tensors:
+        found.copy_(torch.maximum(found, (~torch.isfinite(tensor)).any().to(found.dtype)))
+        tensor.copy_(tensor * inverse)
+
+
+def _update_scale_(  # noqa: PLR0917 - torch's own signature
+    scale: torch.Tensor,
+    tracker: torch.Tensor,
+    found: torch.Tensor,
+    growth: float,
+    backoff: float,
+    interval: int,
+) -> torch.Tensor:
+    """Let a gradient scaler's scale shrink after a step that was not finite, and grow after ``interval`` that were."""
+    bad, good = found > 0, tracker + 1
+    due = good == interval
+    grown = scale * growth
+    calm = torch.where(due & torch.isfinite(grown), grown, scale)
+    scale.copy_(torch.where(bad, scale * backoff, calm))
+    tracker.copy_(torch.where(bad | due, torch.zeros_like(tracker), good))
+    return scale
+
+
 COMPOSITES: dict[Any, Callable[..., Any]] = {
     aten.convolution_overrideable.default: _convolution,
     aten.convolution_backward_overrideable.default: _convolution_backward,
     aten._cummax_helper.default: _cummax_helper,  # noqa: SLF001 - torch's name
     aten._cummin_helper.default: _cummin_helper,  # noqa: SLF001
+    aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale_,
+    aten._amp_update_scale_.default: _update_scale_,
     aten._index_put_impl_.default: _index_put_,
     aten._thnn_fused_lstm_cell.default: _lstm_cell,  # noqa: SLF001 - torch's name
     aten._thnn_fused_lstm_cell_backward_impl.default: _lstm_cell_backward,  # noqa: SLF001

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neuron_backend.eager import operators, plan, signature
+from neuron_backend.eager.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neuron_backend.eager.plan import Plan
 
+_device = torch.ops.neuron_device
 _plans: dict[tuple[Any, ...], Plan] = {}
 
 # In a forked child no program can run. With an empty table every call takes the slow path, which says so.
@@ -29,14 +31,23 @@ def dispatch(overload: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
     call = signature.read(operators.describe(overload), args, kwargs)
     found = _plans.get(call.key)
     if found is None:
-        torch.ops.neuron_device.check_fork()
+        _device.check_fork()
         found = _plans.setdefault(call.key, plan.make(call))
-    return found.run(call)
+    result = found.run(call)
+    if isinstance(found, Program) and _device.offer_wanted():
+        found.offer(call)
+    return result
+
+
+def plans() -> list[Plan]:
+    """Return the plans that were made so far."""
+    return list(_plans.values())
 
 
 def clear() -> None:
     """Forget all plans: the next call of every operator is traced again."""
     _plans.clear()
+    _device.forget()
 
 
 @contextmanager
@@ -44,8 +55,10 @@ def without_plans() -> Iterator[None]:
     """Begin with an empty table, and put back what was in it afterwards: what is made meanwhile is forgotten."""
     kept = dict(_plans)
     _plans.clear()
+    warm = _device.set_warm(False)
     try:
         yield
     finally:
         _plans.clear()
         _plans.update(kept)
+        _device.set_warm(warm)

@@ -1,4 +1,8 @@
-"""The kernels by which torch reaches the eager path; light, because they are registered inside ``import torch``."""
+"""The kernels by which torch reaches the eager path; light, because they are registered inside ``import torch``.
+
+torch calls the device library's fallback (device/warm.cpp), and that calls these, for a call that it has not seen
+before. They are registered for a dispatch key that no tensor has.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neuron_backend.eager.lifting import FOREACH, LIFTED
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 # A Library takes its kernels back when it is collected.
 _libraries: list[torch.library.Library] = []
+
+_KEY = "PrivateUse3"
 
 aten = torch.ops.aten
 
@@ -19,14 +27,36 @@ aten = torch.ops.aten
 def register() -> None:
     """Register the boxed fallback, and by name the operators whose composite kernel would win over it."""
     fallback = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
-    fallback.fallback(_run, "PrivateUse1")  # type: ignore[no-untyped-call]
+    fallback.fallback(_run, _KEY)  # type: ignore[no-untyped-call]
     named = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-    for operator in (
+    operators = (
         aten.convolution_overrideable.default,
         aten.convolution_backward_overrideable.default,
-    ):
-        named.impl(operator, _named(operator), "PrivateUse1")  # type: ignore[no-untyped-call]
+        aten._grouped_mm.default,
+        *_foreach_operators(),
+    )
+    for operator in operators:
+        named.impl(operator, _named(operator), _KEY)  # type: ignore[no-untyped-call]
+    torch.ops.neuron_device.take_over(
+        [str(operator).removeprefix("aten.").removesuffix(".default") for operator in operators]
+    )
+    for name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"):
+        for overload in ("default", "tensor_lr"):
+            named.impl(getattr(getattr(aten, name), overload), _fused(name), "PrivateUse1")  # type: ignore[no-untyped-call]
     _libraries.extend((fallback, named))
+    torch.ops.neuron_device.lift([f"aten::{name}{suffix}" for name in LIFTED for suffix in ("", "_")])
+
+
+def _foreach_operators() -> Iterator[torch._ops.OpOverload]:
+    """Yield the operators on lists that are one program; torch's composite kernels would make one of each tensor."""
+    for name in FOREACH:
+        for suffix in ("", "_") if name != "norm" else ("",):
+            packet = getattr(aten, f"_foreach_{name}{suffix}")
+            for overload in packet.overloads():
+                # Its tensor of scalars is read on the host, which the composite kernel does.
+                reads = name in {"addcdiv", "addcmul"} and overload == "Tensor"
+                if not overload.endswith("out") and not reads:
+                    yield getattr(packet, overload)
 
 
 @cache
@@ -43,5 +73,14 @@ def _run(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
 def _named(operator: torch._ops.OpOverload) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         return _dispatch()(operator, args, kwargs)
+
+    return kernel
+
+
+def _fused(name: str) -> Callable[..., None]:
+    def kernel(*args: Any, **kwargs: Any) -> None:
+        from neuron_backend.eager.fused import FUSED  # noqa: PLC0415 - as above
+
+        FUSED[name](*args, **kwargs)
 
     return kernel

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 _as_cpu_contiguous = torch.ops.neuron_device.as_cpu_contiguous.default
 _from_cpu = torch.ops.neuron_device.from_cpu.default
+_offer = torch.ops.neuron_device.offer.default
 _store = torch.ops.neuron_device.store.default
+
+_NEW, _MISSING, _LIST = -1, -2, -3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,33 @@ class Program:
         if len(self.returns) == 1:
             return _result(call, self.returns[0], fresh, device)
         return tuple(_result(call, kind, fresh, device) for kind in self.returns) or None
+
+    def offer(self, call: Call) -> None:
+        """Let the device library run the calls that are like ``call`` from now on, if it can."""
+        direct = self.executable.direct
+        returns = [_code(kind) for kind in self.returns]
+        if direct is None or self.draws or None in returns:
+            return
+        _offer(
+            [id(each) for each in direct],
+            list(self.inputs),
+            self.numbers,
+            returns,
+            [torch.empty(spec.shape, dtype=spec.dtype, device="meta") for spec in self.executable.signature.outputs],
+            call.written,
+            len(call.tensors),
+            len(call.numbers),
+            signature.device_of(call),
+        )
+
+
+def _code(kind: int | bool | list[bool]) -> int | None:
+    """Return an element of `Program.returns` as device/warm.cpp has it, or None: it knows no lists with gaps."""
+    if isinstance(kind, list):
+        return _LIST - len(kind) if all(kind) else None
+    if isinstance(kind, bool):
+        return _NEW if kind else _MISSING
+    return kind
 
 
 def _result(call: Call, kind: int | bool | list[bool], fresh: Iterator[torch.Tensor], device: int) -> Any:

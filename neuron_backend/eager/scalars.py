@@ -13,22 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neuron_backend.eager.lifting import LIFTED
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch.fx import GraphModule
 
-# Operators that compute with their scalar and never choose by it; 0, 1 and -1 are special to some and never lifted.
-# This is what the loops of SGD, Adam and their relatives are made of.
-_LIFTED = frozenset({"add", "sub", "mul", "div", "addcmul", "addcdiv"})
-
+# 0, 1 and -1 are special to some of the operators that lift.
 _SPECIAL = frozenset({0.0, 1.0, -1.0})
 
 
 def lifts(name: str) -> bool:
     """Whether floats of the operator called ``name`` (``aten::mul_``) may become inputs."""
     namespace, _, base = name.partition("::")
-    return namespace == "aten" and base.removesuffix("_") in _LIFTED
+    return namespace == "aten" and base.removesuffix("_") in LIFTED
 
 
 def is_lifted(value: object) -> bool:

@@ -23,6 +23,7 @@ from neuron_backend.lowering import (  # noqa: F401  imported for what they regi
     gammas,
     gradients,
     grids,
+    groups,
     histograms,
     indexing,
     jacobi,

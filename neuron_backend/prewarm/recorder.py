@@ -48,6 +48,10 @@ class Unrun:
         """What it takes and gives, as the module says."""
         return self._module.signature
 
+    @property
+    def direct(self) -> None:
+        """Nothing: it is not to be run yet."""
+
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return tensors of the signature, without values; see `Executable` for what it does afterwards."""
         if programs.recording():

@@ -19,6 +19,13 @@ class Executable(Protocol):
     def signature(self) -> Signature:
         """What it takes and gives, as the module says."""
 
+    @property
+    def direct(self) -> tuple[object, ...] | None:
+        """What the device library needs to run it without this class (`neuron_backend.runtimes.xla_client.Direct`).
+
+        None if it cannot be run so.
+        """
+
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run on contiguous host tensors and return fresh contiguous host tensors.
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from neuron_backend.module import Signature
+    from neuron_backend.runtimes.xla_client import Direct
 
 
 _to_dlpack: Callable[[torch.Tensor], Any] = dlpack.to_dlpack  # type: ignore[attr-defined]  # not exported
@@ -64,6 +65,11 @@ class CpuExecutable:
     def signature(self) -> Signature:
         """What it takes and gives, as the module says."""
         return self._signature
+
+    @property
+    def direct(self) -> Direct:
+        """What the device library needs to run it."""
+        return self._program.direct
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run on contiguous host tensors and return fresh contiguous ones, whose memory PyTorch owns from then on.

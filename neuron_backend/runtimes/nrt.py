@@ -97,6 +97,10 @@ class NrtExecutable:
         """What it takes and gives, as the module says."""
         return self._signature
 
+    @property
+    def direct(self) -> None:
+        """Nothing: it runs from here only."""
+
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Copy ``inputs`` to the device, run, and copy the outputs back into fresh host tensors.
 

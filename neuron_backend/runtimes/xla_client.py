@@ -15,7 +15,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from importlib import import_module, metadata
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from client.environment import positive_integer, schedulable_cpus
 from client.errors import ConfigurationError, NeffCacheError
@@ -157,6 +157,20 @@ class XlaClient:
         return Program(self, loaded, self._api, self._device)
 
 
+class Direct(NamedTuple):
+    """The functions by which the device library runs a program without Python code in between.
+
+    ``execute`` takes a list of arrays; ``to_array`` a DLPack capsule, ``device`` and None; ``shards`` turns what
+    ``execute`` gave into one list of arrays for each output, and ``address`` gives an array's memory.
+    """
+
+    execute: Any
+    to_array: Any
+    device: Any
+    shards: Any
+    address: Any
+
+
 class Program:
     """A loaded executable. Safe to run from several threads."""
 
@@ -166,6 +180,13 @@ class Program:
         self._to_buffer = api.dlpack_managed_tensor_to_buffer
         self._to_capsule = api.buffer_to_dlpack_managed_tensor
         self._device = device
+        self.direct = Direct(
+            self._execute,
+            self._to_buffer,
+            device,
+            api.ExecuteResults.disassemble_into_single_device_arrays,
+            api.ArrayImpl.unsafe_buffer_pointer,
+        )
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Run on DLPack capsules of contiguous host tensors and return capsules of fresh ones.

@@ -98,3 +98,9 @@ def test_pages_show_every_entry_once_while_others_come_and_go(either: InProcess)
     assert {built.entry.key for built in steady} <= set(seen)
     for bad in ("x", "graph/", f"graph/{'A' * 64}", f"other/{'a' * 64}", f"graph/{'a' * 64}/"):
         assert problem(either.call("GET", f"/v1/default/entries?cursor={bad}")) == (422, "invalid")
+
+
+def test_a_writer_of_json_that_knows_only_floats_can_say_five(server: InProcess) -> None:
+    assert server.call("PUT", "/admin/v1/server/quota", json={"max_entries": 5.0}).status_code == 204
+    assert server.call("GET", "/admin/v1/policy").json()["quotas"]["server"]["max_entries"] == 5
+    assert problem(server.call("PUT", "/admin/v1/server/quota", json={"max_entries": 5.5})) == (422, "invalid")

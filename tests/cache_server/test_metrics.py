@@ -18,6 +18,7 @@ from cache_server.metric_projects import OTHER
 from cache_server.metrics import Metrics
 from tests.cache_server.harness import build
 from tests.support.http_calls import Caller
+from tests.support.postgres import postgres
 from tests.support.servers import running_server
 
 if TYPE_CHECKING:
@@ -166,6 +167,29 @@ def test_what_jobs_saved_is_still_known_after_a_restart(tmp_path: Path) -> None:
             caller = Caller(server.url, server.token)
             assert caller.call("POST", "/v1/default/reports", REPORT).status == 204
             assert _samples(caller.call("GET", "/metrics").body.decode())[SAVED] == total
+
+
+def test_servers_that_share_a_database_show_the_same_totals_and_each_its_own_requests(
+    make_server: Callable[..., InProcess], tmp_path: Path
+) -> None:
+    with postgres().new_database() as url:
+        first, second = (make_server(folder=tmp_path / name, database=url, threads=4) for name in ("first", "second"))
+        first.publish(build())
+        first.call("POST", "/v1/default/reports", json=REPORT)
+        second.call("POST", "/v1/default/reports", json=REPORT)
+        found = [_samples(server.call("GET", "/metrics").text) for server in (first, second)]
+        for metric in Metrics().described:
+            mine, theirs = (
+                {name: value for name, value in samples.items() if name.partition("{")[0] == metric.name}
+                for samples in found
+            )
+            assert metric.scope == "process" or mine == theirs, metric.name
+        assert found[1][SAVED] == 160.5
+        assert found[1]['neff_cache_entries{kind="graph",project="default"}'] == 1
+        assert 'neff_cache_publishes_total{result="created"}' not in found[1]
+        assert found[1]['neff_cache_database_connections_limit{pool="shared"}'] == 4
+        for server in (first, second):
+            server.close()
 
 
 def test_a_database_that_fails_takes_away_its_own_figures_only(server: InProcess) -> None:

@@ -135,7 +135,7 @@ def test_reading_keeps_to_the_rate(server: InProcess, clock: FakeClock) -> None:
     clock.now += MONTH + 1
     _scrubbing(server, bytes_per_second=CHUNK // 2, time=time).run()
     assert time.now == pytest.approx(10.0)
-    assert max(time.slept) == pytest.approx(2.0)
+    assert 0 < max(time.slept) <= 2.0  # a piece at a time, not the whole output and then a long pause
 
 
 def test_the_longest_unchecked_entries_come_first_and_a_restart_goes_on_where_it_stopped(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 
+from cache_server import otel
 from cache_server.settings import Settings
 from cache_server.tracing import ENDPOINTS, NO_TRACING, open_tracing
 from client.errors import ConfigurationError
@@ -143,6 +145,20 @@ def test_a_collector_that_is_gone_costs_requests_nothing(
     built = build()
     assert server.publish(built).status_code == 201
     assert server.call("GET", built.artifact).content == built.stored["model.neff"]
+
+
+def test_a_collector_that_is_deaf_does_not_hold_up_a_stop(
+    make_server: Callable[..., InProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600")
+    monkeypatch.setattr(otel, "FLUSH_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        server = make_server(otlp_endpoint=f"http://127.0.0.1:{deaf.getsockname()[1]}")
+        server.call("GET", build().artifact)
+        stop = threading.Thread(target=server.close, daemon=True)
+        stop.start()
+        stop.join(60)
+        assert not stop.is_alive()
 
 
 def _without_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,16 +28,17 @@ class Subject:
     inputs: dict[str, torch.Tensor]
 
 
-def build(name: str) -> Subject:
-    """Make an architecture; raises KeyError if there is none of that name."""
+def build(name: str, draw: int = 0) -> Subject:
+    """Make an architecture, with the inputs of one ``draw``; raises KeyError if there is none of that name."""
     torch.manual_seed(SEED)
     if name in vision.NETWORKS:
         network = vision.NETWORKS[name]()
-        side = 56 if name == "timm/eva02" else vision.IMAGE
+        side = vision.SIDES.get(name, vision.IMAGE)
+        torch.manual_seed(SEED + draw)
         inputs = {"x": torch.randn(BATCH, 3, side, side)}
     else:
         network = _transformer(name)
-        torch.manual_seed(SEED)
+        torch.manual_seed(SEED + draw)
         inputs = _inputs(name, network.config)
     for module in network.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
@@ -63,7 +64,7 @@ def _without_chance(config: Any) -> None:
         if each is None:
             continue
         for key, value in list(vars(each).items()):
-            if isinstance(value, float) and (("drop" in key) or key.startswith("mask_") or key == "router_jitter_noise"):
+            if isinstance(value, float) and ("drop" in key or key.startswith("mask_") or key.endswith("_noise")):
                 setattr(each, key, 0.0)
         if hasattr(each, "use_cache"):
             each.use_cache = False
@@ -71,22 +72,20 @@ def _without_chance(config: Any) -> None:
 
 def _inputs(name: str, config: Any) -> dict[str, torch.Tensor]:
     tokens = torch.randint(3, text.VOCABULARY, (BATCH, text.LENGTH))
-    if name in text.DECODERS:
-        return {"input_ids": tokens}
-    if name in text.ENCODERS:
-        mask = torch.ones_like(tokens)
-        mask[1, -4:] = 0
-        return {"input_ids": tokens, "attention_mask": mask}
-    if name in text.TRANSLATORS:
-        return {"input_ids": tokens, "decoder_input_ids": torch.randint(3, text.VOCABULARY, (BATCH, 8))}
-    if name in senses.IMAGES:
-        return {"pixel_values": torch.randn(BATCH, 3, senses.IMAGE, senses.IMAGE)}
-    if name in senses.PAIRS:
-        return {"input_ids": tokens, "pixel_values": torch.randn(BATCH, 3, senses.IMAGE, senses.IMAGE)}
-    if name in senses.SOUNDS:
-        return {"input_values": torch.randn(BATCH, senses.SAMPLES)}
+    mask = torch.ones_like(tokens)
+    mask[1, -4:] = 0
+    begun = torch.randint(3, text.VOCABULARY, (BATCH, text.LENGTH // 2))
+    image = torch.randn(BATCH, 3, senses.IMAGE, senses.IMAGE)
+    by_table = (
+        (text.DECODERS, {"input_ids": tokens}),
+        (text.ENCODERS, {"input_ids": tokens, "attention_mask": mask}),
+        (text.TRANSLATORS, {"input_ids": tokens, "decoder_input_ids": begun}),
+        (senses.IMAGES, {"pixel_values": image}),
+        (senses.PAIRS, {"input_ids": tokens, "pixel_values": image}),
+        (senses.SOUNDS, {"input_values": torch.randn(BATCH, senses.SAMPLES)}),
+    )
+    for table, inputs in by_table:
+        if name in table:
+            return inputs
     frames = 2 * config.max_source_positions
-    return {
-        "input_features": torch.randn(BATCH, config.num_mel_bins, frames),
-        "decoder_input_ids": torch.randint(3, text.VOCABULARY, (BATCH, 8)),
-    }
+    return {"input_features": torch.randn(BATCH, config.num_mel_bins, frames), "decoder_input_ids": begun}

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tests.sweep.outcome import Outcome, Task
 
-EAGER = Task("eager", "float32", True, 1)
-GRAPH = Task("graph", "float32", True, 1)
+EAGER = Task("eager", "float32", gradient=True, samples=1)
+GRAPH = Task("graph", "float32", gradient=True, samples=1)
 PATHS = (EAGER, GRAPH)
 
 

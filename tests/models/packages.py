@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from importlib.util import find_spec
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import torch
-
-NAMES = ("transformers", "torchvision", "timm")
-
-
-def missing() -> list[str]:
-    """Return which of the packages are not installed."""
-    return [name for name in NAMES if find_spec(name) is None]
 
 
 def _declare_torchvision() -> None:

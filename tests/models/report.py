@@ -22,14 +22,17 @@ _KEPT = ("operator", "status", "reason", "programs", "graphs", "breaks", "host")
 
 def table(rows: Sequence[Figures]) -> str:
     """One line for each architecture, then totals; the error is a share of what is allowed."""
-    lines = [
-        f"{'architecture':32} {'status':12} {'compiles':>8} {'graphs':>6} {'breaks':>6} {'error':>8} {'s':>6}  "
-        "on the CPU, or why not"
-    ]
-    lines += [
-        f"{each.operator:32} {each.status:12} {each.programs:8} {each.graphs:6} {each.breaks:6} {each.error:8.3f} "
-        f"{each.seconds:6.1f}  {each.reason}"
+    head = ("architecture", "status", "compiles", "graphs", "breaks", "error", "s", "on the CPU, or why not")
+    body = [
+        (
+            *(each.operator, each.status, str(each.programs), str(each.graphs), str(each.breaks)),
+            *(f"{each.error:.3f}", f"{each.seconds:.1f}", each.reason),
+        )
         for each in rows
+    ]
+    lines = [
+        f"{name:32} {status:12} {programs:>8} {graphs:>6} {breaks:>6} {error:>8} {seconds:>6}  {reason}"
+        for name, status, programs, graphs, breaks, error, seconds, reason in (head, *body)
     ]
     counts = Counter(each.status for each in rows)
     totals = ", ".join(f"{counts[each]} {each}" for each in STATUSES)

@@ -183,7 +183,13 @@ TRANSLATORS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "switch_transformers": (
         "SwitchTransformersForConditionalGeneration",
         "SwitchTransformersConfig",
-        {**_T5, "num_experts": 4, "expert_capacity": 64, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1},
+        {
+            **_T5,
+            "num_experts": 4,
+            "expert_capacity": 64,
+            "num_sparse_encoder_layers": 1,
+            "num_sparse_decoder_layers": 1,
+        },
     ),
     "t5": ("T5ForConditionalGeneration", "T5Config", _T5),
 }

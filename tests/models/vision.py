@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 IMAGE = 64
 CLASSES = 10
+SIDES = {"timm/eva02": 56}
+"""Sides of images where `IMAGE` does not do, in pixels."""
 
 
 def _torchvision(name: str, **options: Any) -> Callable[[], nn.Module]:

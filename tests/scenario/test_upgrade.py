@@ -22,6 +22,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.cache_server.harness import build
 from tests.fakes.waiting import wait_until
 from tests.support.balancer import balanced
@@ -33,13 +35,11 @@ from tests.support.servers import running_server
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pytest
-
     from tests.cache_server.harness import Built
     from tests.support.servers import Server
 
 ROOT = Path(__file__).resolve().parents[2]
-CLIENTS = 4
+CLIENTS = 3
 LATER = '''"""Later: what an expanding migration of a next version does to tables in use."""
 
 import sqlalchemy as sa
@@ -93,7 +93,7 @@ class Load:
 
     def go_on(self) -> None:
         """Return once every client has done some rounds more."""
-        target = len(self.published) + 2 * CLIENTS
+        target = len(self.published) + CLIENTS
         wait_until(lambda: len(self.published) >= target or self.errors, "the load goes on", 90)
 
 
@@ -160,6 +160,7 @@ def rolling_upgrade(old: Path, new: Path, folder: Path, bucket: str, database: s
     return load, figures
 
 
+@pytest.mark.timeout(300)
 def test_a_rolling_upgrade_under_load_shows_no_client_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_credentials(monkeypatch)
     new = tmp_path / "new"

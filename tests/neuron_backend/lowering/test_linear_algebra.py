@@ -58,6 +58,7 @@ def test_square_matrices(check_table: Any, dtype: torch.dtype) -> None:
     check_table(SQUARE, _matrix(dtype, 2, 5, 5), tolerance=TOLERANCE[dtype])
 
 
+@pytest.mark.soak
 def test_a_matrix_of_one_element_and_a_single_one(check_table: Any) -> None:
     check_table(SQUARE, torch.tensor([[-2.5]], dtype=torch.float64), tolerance=1e-9)
     check_table(SQUARE, _matrix(torch.float64, 4, 4), tolerance=1e-9)
