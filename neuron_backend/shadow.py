@@ -215,6 +215,11 @@ class _Watched:
         """What it takes and gives, as the module says."""
         return self._executable.signature
 
+    @property
+    def direct(self) -> tuple[object, ...] | None:
+        """What the device library needs to run it, once the call to be compared has come here."""
+        return None if self._offers else self._executable.direct
+
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the program of the cache; see `Executable`."""
         outputs = self._executable(inputs)

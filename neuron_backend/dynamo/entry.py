@@ -22,6 +22,16 @@ def _other_owner() -> EntryPoint | None:
     return None
 
 
+def _leave_alone_our_own_code() -> None:
+    """Keep Dynamo out of the kernels that run where a graph breaks: they are Python, but no part of a model."""
+    from torch._dynamo import trace_rules  # noqa: PLC0415 - Dynamo is there by the time it asks for this module
+
+    trace_rules.add("neuron_backend")
+
+
+_leave_alone_our_own_code()
+
+
 def neuron(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """Compile a Dynamo graph for Neuron through the shared cache.
 

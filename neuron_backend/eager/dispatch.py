@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._C._dynamo.eval_frame import set_eval_frame as _set_eval_frame
 
 from neuron_backend.eager import operators, plan, signature
 from neuron_backend.eager.program import Program
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neuron_backend.eager.plan import Plan
+    from neuron_backend.eager.signature import Call
 
 _device = torch.ops.neuron_device
 _plans: dict[tuple[Any, ...], Plan] = {}
@@ -32,11 +34,20 @@ def dispatch(overload: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
     found = _plans.get(call.key)
     if found is None:
         _device.check_fork()
-        found = _plans.setdefault(call.key, plan.make(call))
+        found = _plans.setdefault(call.key, _made(call))
     result = found.run(call)
     if isinstance(found, Program) and _device.offer_wanted():
         found.offer(call)
     return result
+
+
+def _made(call: Call) -> Plan:
+    """Make the plan with Dynamo off: below a graph break it would trace our tracing, as if that were the model's."""
+    before = _set_eval_frame(None)
+    try:
+        return plan.make(call)
+    finally:
+        _set_eval_frame(before)
 
 
 def plans() -> list[Plan]:

@@ -32,7 +32,7 @@ def register() -> None:
     operators = (
         aten.convolution_overrideable.default,
         aten.convolution_backward_overrideable.default,
-        aten._grouped_mm.default,
+        aten._grouped_mm.default,  # noqa: SLF001 - its name
         *_foreach_operators(),
     )
     for operator in operators:

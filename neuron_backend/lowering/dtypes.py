@@ -63,7 +63,7 @@ def dtype_and_shape(kind: ir.Type) -> tuple[torch.dtype, tuple[int, ...]]:
 
 
 def attribute(value: float, dtype: torch.dtype) -> ir.Attribute:
-    """Return a number as an attribute of exactly ``dtype``, not a complex one: one rounding, from Python's precision."""
+    """Return a number as an attribute of exactly ``dtype``, not complex: one rounding, from Python's own precision."""
     if dtype.is_floating_point:
         return ir.FloatAttr.get(element_type(dtype), float(value))
     if dtype == torch.bool:

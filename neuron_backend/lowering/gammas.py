@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_STEPS = 2000  # as in PyTorch's kernels
 
 
-@lowers("aten.polygamma.default", "prims.polygamma.default")
+@lowers("aten.polygamma.default")
 def _polygamma(call: Call, order: int, x: Array) -> Array:
     """Order 0 is digamma, with the infinity of PyTorch at zero; above 1 it is a multiple of the zeta function."""
     if order == 0:
