@@ -1,8 +1,8 @@
 """What a warm eager call costs: on device "neuron", against the stand-in's own call of the same program, and the CPU.
 
-The stand-in's own call is that of jaxlib's executable on arrays that are there already; once as it stands, and once with
-its result taken apart into arrays, without which nobody can use it. All are measured in turns, in short runs, so that
-other work on the machine touches all alike. Quoted are medians and, because such work only ever adds, the least run.
+The stand-in's own call is that of jaxlib's executable on arrays that are there already: once as it stands, and once
+with its result taken apart into arrays, without which nobody can use it. All are measured in turns, in short runs, so
+that other work on the machine touches all alike. Quoted are medians, and the least run, because such work only adds.
 
     python bench/eager_call.py [--rounds 200] [--calls 40] [--json]
 """

@@ -178,16 +178,16 @@ PAGE_TEXT = """# Training, beside the CPU
 
 {steps} steps of three networks with AdamW on the stand-in, beside the same program on the CPU: the network by
 `torch.compile(backend="neuron")`, the optimizer by eager operators. Everything random is drawn on the host. A second
-process over the same node tier computes the same losses to the bit, and compiles what the table says. Made by
-`python bench/training.py --write`.
+process over the same node tier computes the same losses to the bit. *Compiled* is what a run adds to the programs of
+those above it. Made by `python bench/training.py --write`.
 
 ![Loss curves](figures/training.svg)
 
 {table}
 
-In float32 the curves part by rounding, which training amplifies step by step. Under autocast to bfloat16 results are
-rounded to 8 bits, in other places than by the CPU's kernels, so that single losses part earlier; what counts is that
-both go the same way.
+In float32 the curves part by rounding, which training amplifies step by step: most where it overshoots, as the vision
+transformer does. Under autocast to bfloat16 results are rounded to 8 bits, in other places than by the CPU's kernels,
+so that single losses part earlier; what counts is that both go the same way.
 """
 
 

@@ -90,7 +90,7 @@ def create_app(settings: Settings, *, service: Service | None = None, clock: Clo
         redoc_url=None,
         redirect_slashes=False,
         # newer versions send spans, metrics and logs of their own as soon as OpenTelemetry's variables are set, parts
-        # of bodies among them: ours are in `cache_server.otel`. To older ones this means nothing
+        # of bodies among them: ours are in `cache_server.tracing.otel`. To older ones this means nothing
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = opened

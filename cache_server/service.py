@@ -42,7 +42,7 @@ from cache_server.stores.base import Store, StoreError
 from cache_server.stores.guarded import GuardedStore
 from cache_server.stores.open import new_store
 from cache_server.throttling import Throttle
-from cache_server.tracing import open_tracing
+from cache_server.tracing.open import open_tracing
 from cache_server.workers import Workers
 from client.errors import ConfigurationError
 from client.token import ensure_user_token
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from cache_server.services.publishing import Publishing
     from cache_server.services.waiting import Waiters
     from cache_server.settings import Settings
-    from cache_server.tracing import Tracing
+    from cache_server.tracing.base import Tracing
 
 _FOLDER_MODE = 0o700
 

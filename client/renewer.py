@@ -2,17 +2,14 @@
 
 Threads that compute in Python delay ours by some 0.2 s; a regular expression that backtracks, or a library's call that
 does not release the lock, by as long as it takes (docs/decisions/0012). Then the lease of a healthy job would run out,
-and a second compile would start. So beside a compile that takes longer than a moment runs this file as a script: it
-reads leases on its standard input, renews them, and says on its standard output which are lost. It ends when nothing is
-left to be renewed for `IDLE` seconds, when its input ends, or when its parent is gone (a fork of the job may hold the
-pipe open).
+and a second compile would start. So beside a compile that takes longer than a moment runs `client.renewing` as a
+script: it reads leases on its standard input, renews them, and says on its standard output which are lost.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
 import threading
@@ -22,12 +19,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from client.heartbeat import Heartbeat
     from client.names import Kind
     from client.wire import Granted
 
-IDLE = 60.0
-_WATCH_SECONDS = 0.5
+_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "renewing.py")  # noqa: PTH100, PTH118, PTH120 - pathlib costs
 _END_SECONDS = 2.0
 _CHUNK = 65536
 
@@ -109,7 +104,7 @@ class Renewer:
         if self._process is not None and self._process.poll() is None:
             return self._process
         process = self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__],
+            [sys.executable, "-I", "-S", _SCRIPT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -135,71 +130,3 @@ class Renewer:
             while piece := os.read(self._process.stdout.fileno(), _CHUNK):
                 *lines, self._tail = (self._tail + piece).split(b"\n")
                 self._lost.update(json.loads(line)["lost"] for line in lines)
-
-
-class _Leases:
-    """The other side: the leases that this process renews, each from a thread, of which nothing here can starve any."""
-
-    def __init__(self, start: Mapping[str, Any]) -> None:
-        from client.transports.http import HttpTransport  # noqa: PLC0415 - only in the process of its own
-
-        self._transport = HttpTransport(start["url"], start["project"], start["environ"])
-        self._kept: dict[int, Heartbeat] = {}
-
-    def take(self, asked: Mapping[str, Any]) -> None:
-        """Do what one line asks for."""
-        from client.heartbeat import Heartbeat  # noqa: PLC0415 - as above
-        from client.names import Kind  # noqa: PLC0415
-        from client.wire import Granted  # noqa: PLC0415
-
-        if "stop" in asked:
-            heartbeat = self._kept.pop(asked["stop"], None)
-            if heartbeat is not None:
-                heartbeat.stop()
-            return
-        lease = Granted(asked["token"], asked["generation"], asked["ttl_seconds"])
-        self._kept[asked["keep"]] = Heartbeat(
-            self._transport, Kind(asked["kind"]), asked["key"], lease, limit=asked["seconds"]
-        )
-
-    def lost(self) -> list[int]:
-        """Return the leases that were lost since the last call."""
-        found = [number for number, heartbeat in self._kept.items() if heartbeat.lost]
-        for number in found:
-            del self._kept[number]
-        return found
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to renew."""
-        return bool(self._kept)
-
-
-def _work() -> None:
-    tail = b""
-    leases: _Leases | None = None
-    parent, quiet = os.getppid(), 0.0
-    while os.getppid() == parent and quiet < IDLE:
-        if select.select([0], [], [], _WATCH_SECONDS)[0]:
-            piece = os.read(0, _CHUNK)
-            if not piece:
-                return
-            *lines, tail = (tail + piece).split(b"\n")
-            for line in lines:
-                value = json.loads(line)
-                if leases is not None:
-                    leases.take(value)
-                elif value["parent"] == parent:
-                    leases = _Leases(value)
-                else:
-                    return
-        for number in leases.lost() if leases is not None else []:
-            os.write(1, json.dumps({"lost": number}).encode() + b"\n")
-        quiet = 0.0 if leases else quiet + _WATCH_SECONDS
-
-
-if __name__ == "__main__":
-    # started without site and without the folder of the job, in which a client.py may lie
-    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 - pathlib costs
-    with suppress(BrokenPipeError):
-        _work()
-    os._exit(0)  # a request under way, on a thread, is of no use any more

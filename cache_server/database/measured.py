@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from cache_server.database.engine import Database
-from cache_server.tracing import NO_TRACING
+from cache_server.tracing.base import NO_TRACING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cache_server.database.engine import Clock
     from cache_server.metrics import Metrics
-    from cache_server.tracing import Tracing
+    from cache_server.tracing.base import Tracing
 
 _Result = TypeVar("_Result")
 

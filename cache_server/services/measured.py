@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cache_server.services.trust import Trust
     from cache_server.services.waiting import Waiters
     from cache_server.stores.base import Store
-    from cache_server.tracing import Tracing
+    from cache_server.tracing.base import Tracing
     from client.errors import Failure
     from client.wire import Entry, Holder, LeaseAnswer
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cache_server.stores.measured import MeasuredStore
-from cache_server.tracing import NO_TRACING
+from cache_server.tracing.base import NO_TRACING
 
 if TYPE_CHECKING:
     from cache_server.address import Address
     from cache_server.locking import KeyLocks
     from cache_server.metrics import Metrics
     from cache_server.stores.base import Store
-    from cache_server.tracing import Tracing
+    from cache_server.tracing.base import Tracing
 
 
 class GuardedStore(MeasuredStore):

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from cache_server.stores.base import StoreError, StoreFullError
-from cache_server.tracing import NO_TRACING
+from cache_server.tracing.base import NO_TRACING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cache_server.address import Address
     from cache_server.metrics import Metrics
     from cache_server.stores.base import Blob, MetaName, OpenOutput, Store, StoredFile, Upload
-    from cache_server.tracing import Tracing
+    from cache_server.tracing.base import Tracing
 
 
 class MeasuredStore:

@@ -12,7 +12,7 @@ import torch
 # A Library takes its kernels back when it is collected.
 _libraries: list[torch.library.Library] = []
 
-_KINDS = {"cpu", "neuron"}
+_KINDS = ("cpu", "neuron")
 
 
 def register() -> None:
@@ -23,4 +23,4 @@ def register() -> None:
 
 
 def _interchangeable(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return (one.layout, other.layout) == (torch.strided, torch.strided) and {one.device.type, other.device.type} <= _KINDS
+    return all(each.layout is torch.strided and each.device.type in _KINDS for each in (one, other))

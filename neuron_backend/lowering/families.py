@@ -45,6 +45,7 @@ from neuron_backend.lowering import (  # noqa: F401  imported for what they regi
     special,
     strided,
     unary,
+    weight_norm,
 )
 from neuron_backend.lowering.registry import handler, is_random, supported
 

@@ -67,8 +67,8 @@ class CpuExecutable:
         return self._signature
 
     @property
-    def direct(self) -> Direct:
-        """What the device library needs to run it."""
+    def direct(self) -> Direct | None:
+        """What the device library needs to run it; see `Executable`."""
         return self._program.direct
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 
-from cache_server import otel
 from cache_server.settings import Settings
-from cache_server.tracing import ENDPOINTS, NO_TRACING, open_tracing
+from cache_server.tracing import otel
+from cache_server.tracing.base import NO_TRACING
+from cache_server.tracing.open import ENDPOINTS, open_tracing
 from client.errors import ConfigurationError
 from tests.cache_server.harness import TOKEN, build
 from tests.support.collector import running_collector
@@ -162,7 +163,7 @@ def test_a_collector_that_is_deaf_does_not_hold_up_a_stop(
 
 
 def _without_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "opentelemetry" or name == "cache_server.otel"]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "opentelemetry" or name == "cache_server.tracing.otel"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
 
@@ -185,7 +186,7 @@ def test_nothing_of_opentelemetry_is_loaded_unless_it_is_asked_for(tmp_path: Pat
         "from cache_server.settings import Settings\n"
         f"create_app(Settings(data_dir={str(tmp_path)!r}))\n"
         # the interfaces alone, which do nothing, are loaded by newer web frameworks
-        "parts = ('opentelemetry.sdk', 'opentelemetry.exporter', 'cache_server.otel')\n"
+        "parts = ('opentelemetry.sdk', 'opentelemetry.exporter', 'cache_server.tracing.otel')\n"
         "print(sorted(name for name in sys.modules if name.startswith(parts)))\n"
     )
     ended = subprocess.run(

@@ -241,7 +241,12 @@ def test_the_setting_has_a_jobs_hits_checked_and_its_summary_says_how_many(tmp_p
     second, report, summary = run("second.json", NEURON_BACKEND_SHADOW="1")
     assert second == first
     assert report == {
-        "sampled": 2, "equal": 2, "close": 0, "different": 0, "skipped": 0, "failed": 0,
+        "sampled": 2,
+        "equal": 2,
+        "close": 0,
+        "different": 0,
+        "skipped": 0,
+        "failed": 0,
         "differences": {},
     }
     assert summary["shadow"] == {"sampled": 2, "equal": 2}

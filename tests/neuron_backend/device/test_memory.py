@@ -68,6 +68,40 @@ print(torch.neuron.memory_stats()["out_of_memory"])
     assert refused == "1"
 
 
+def test_a_warm_call_that_does_not_fit_says_so_and_the_next_one_works(run_python: Callable[..., str]) -> None:
+    script = """
+import torch
+x = torch.ones(100, device="neuron")
+for _ in range(3):
+    x.exp()
+kept = torch.empty(100, device="neuron")
+try:
+    x.exp()
+except torch.OutOfMemoryError as error:
+    print(str(error).splitlines()[0])
+del kept
+print(x.exp().sum().item() > 0, torch.neuron.mem_get_info(), torch.neuron.memory_reserved())
+"""
+    said, after = run_python(script, NEURON_BACKEND_MEMORY_LIMIT="1300").splitlines()
+    assert said.startswith("neuron:0 is out of memory: 400 bytes were asked for and ")
+    assert "of 1300 bytes (NEURON_BACKEND_MEMORY_LIMIT)" in said
+    assert after == "True (900, 1300) 400"
+
+
+def test_warm_calls_stay_on_the_device_of_their_tensors(run_python: Callable[..., str]) -> None:
+    script = """
+import torch
+for _ in range(3):
+    for index in (0, 1):
+        x = torch.ones(3, device=f"neuron:{index}")
+        with torch.neuron.device(1 - index):
+            assert (x * 2.5).device == x.device == torch.exp(x).device
+            assert torch.arange(3, device="neuron").device.index == 1 - index
+print(torch.neuron.memory_allocated(0), torch.neuron.memory_allocated(1))
+"""
+    assert run_python(script, NEURON_BACKEND_DEVICES="2").split() == ["0", "12"]
+
+
 def test_a_limit_that_means_nothing_is_refused(run_python: Callable[..., str]) -> None:
     script = """
 import torch

@@ -48,7 +48,7 @@ def test_a_list_is_one_program_whatever_its_scalars(programs_made: Callable[[], 
     values = [torch.rand(3, size + 2, device="cpu").to("neuron") for size in range(6)]
     for scalar in (0.1, 0.2, 7.5):
         torch._foreach_mul_(values, scalar)
-        torch._foreach_addcdiv_(values, values, values, [scalar * (index + 2) for index in range(6)])
+        torch._foreach_addcdiv_(values, values, values, [scalar * (index + 2.3) for index in range(6)])
     assert programs_made() == 2
 
 

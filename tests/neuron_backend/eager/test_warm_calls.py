@@ -14,6 +14,13 @@ from neuron_backend.eager import dispatch, kernels
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
+def weight_gradient(x: torch.Tensor) -> torch.Tensor:
+    weight = x[:2, :2].reshape(1, 1, 2, 2).clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(nn.functional.conv2d(x.view(1, 1, 4, 4), weight).sum(), [weight])
+    return gradient
+
+
 OPERATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "pointwise": lambda x, y: x + y * 2.5,
     "in place": lambda x, y: x.clone().add_(y).mul_(0.5),
@@ -34,11 +41,7 @@ OPERATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "integers": lambda x, _: (x * 10).to(torch.int64) // 3,
     "bool": lambda x, y: (x > y).logical_not(),
     "a factory": lambda x, _: torch.arange(5, device=x.device) * 2,
-    "a missing gradient": lambda x, _: torch.autograd.grad(
-        nn.functional.conv2d(x.view(1, 1, 4, 4), x[:2, :2].clone().requires_grad_().view(1, 1, 2, 2)).sum(),
-        [],
-        allow_unused=True,
-    ),
+    "a gradient that nobody asked for": lambda x, y: weight_gradient(x - y),
 }
 
 
@@ -92,10 +95,10 @@ def test_a_program_sees_what_was_written_since_it_last_ran() -> None:
     x = torch.zeros(8, device="neuron")
     seen = [(x + 1).sum().item()]
     for write in (
-        lambda: x.fill_(2.0),
-        lambda: x.copy_(torch.full((8,), 3.0)),
-        lambda: x.add_(1),
-        lambda: x[::2].zero_(),
+        lambda: x.mul_(0).fill_(2.0),
+        lambda: x.copy_(torch.full((8,), 3.5)),
+        lambda: x.add_(1).mul_(2),
+        x[::2].zero_,
         lambda: x.view(2, 4)[1].fill_(10.0),
         lambda: x.resize_(16)[8:].fill_(1.0),
     ):
@@ -194,7 +197,7 @@ def test_what_was_forgotten_is_made_again(python_calls: list[str]) -> None:
     assert python_calls == []
     dispatch.clear()
     torch.erf(x)
-    assert python_calls == ["aten.erf.out"] or python_calls == ["aten.erf.default"]
+    assert len(python_calls) == 1
     with dispatch.without_plans():
         python_calls.clear()
         torch.erf(x)

@@ -22,7 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from cache_server.errors import Problem
 from cache_server.http.asgi import header
-from cache_server.tracing import RequestSpan, Tracing
+from cache_server.tracing.base import RequestSpan, Tracing
 from client import __version__
 
 if TYPE_CHECKING:

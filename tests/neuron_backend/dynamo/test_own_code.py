@@ -1,0 +1,28 @@
+"""Dynamo leaves the backend's own Python alone."""
+
+from __future__ import annotations
+
+import torch
+from torch._dynamo.utils import counters
+
+
+def test_operators_of_a_function_that_dynamo_skips_run_as_they_do_elsewhere():
+    """Its callees are still looked at, and our kernels are such: traced as a model, they failed or filled graphs."""
+
+    @torch.compiler.disable(recursive=False)
+    def skipped(x: torch.Tensor) -> torch.Tensor:
+        return torch.asinh(x[:, :3]).clamp(max=0.75) * 1.75
+
+    @torch.compile(backend="neuron")
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return skipped(x.sin()) + x[:, :3]
+
+    torch._dynamo.reset()
+    counters.clear()
+    example = torch.arange(10, dtype=torch.float32).reshape(2, 5)
+    for _ in range(2):
+        found = function(example.to("neuron"))
+        torch.testing.assert_close(
+            found.cpu(), torch.asinh(example.sin()[:, :3]).clamp(max=0.75) * 1.75 + example[:, :3]
+        )
+    assert counters["stats"]["unique_graphs"] == 2  # before and after it
