@@ -163,7 +163,8 @@ def test_a_collector_that_is_deaf_does_not_hold_up_a_stop(
 
 
 def _without_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "opentelemetry" or name == "cache_server.tracing.otel"]:
+    loaded = [name for name in sys.modules if name.startswith(("opentelemetry", "cache_server.tracing.otel"))]
+    for name in loaded:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
 

@@ -21,7 +21,7 @@ Model code that none of us wrote, from transformers, torchvision and timm, in sm
 one training step (forward and backward, in training mode, dropout off) on the stand-in, eagerly and by
 `torch.compile(backend="neuron")`, against the CPU. *Right* means outputs, all gradients and changed buffers: no further
 from a float64 run than {slack} times what the CPU itself loses in float32, and the rounding of a few operations.
-*Compiled* is what an empty cache has to compile; operators that ran on the CPU are named.
+*Programs* are what an empty cache has to compile; operators that ran on the CPU are named.
 
 Made by `python -m tests.models --record` and `python -m tests.models.page --write`; `make soak` runs all of them again,
 `make test` a few. A mixture of experts runs with `set_experts_implementation("batched_mm")`, the one of fixed shapes.

@@ -53,7 +53,7 @@ def fell(before: Figures, now: Figures) -> bool:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("task", "names"), [(EAGER, ["gpt2"]), (GRAPH, ["llama", "torchvision/resnet"])], ids=str)
+@pytest.mark.parametrize(("task", "names"), [(EAGER, ["gpt2"]), (GRAPH, ["llama"])], ids=str)
 def test_a_model_that_ran_right_runs_right_still(task: Task, names: list[str], tmp_path: Path) -> None:
     assert {report.read_record(task)[name].status for name in names} <= RIGHT
     assert worse(task, names, tmp_path) == []
@@ -74,6 +74,7 @@ def test_nothing_in_the_records_is_wrong_or_a_crash(task: Task) -> None:
     assert len([name for name in rows if "/" in name]) >= 20
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_generated_tokens_are_the_cpus_and_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     def generate() -> dict[str, object]:

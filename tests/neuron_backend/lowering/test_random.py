@@ -86,7 +86,7 @@ CONTINUOUS: dict[str, tuple[Function, Any]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.soak)])
 def test_numbers_have_their_distribution(draw: Draw, dtype: torch.dtype) -> None:
     def everything(x: torch.Tensor) -> list[torch.Tensor]:
         return [function(x.clone())[0] for function, _ in CONTINUOUS.values()]

@@ -13,8 +13,10 @@ from torch.nn import functional
 aten = torch.ops.aten
 
 
-@pytest.mark.parametrize("align_corners", [False, True])
-@pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.parametrize(
+    ("dimensions", "align_corners"),
+    [(3, True), *(pytest.param(*rest, marks=pytest.mark.soak) for rest in ((2, False), (2, True), (3, False)))],
+)
 def test_a_grid_is_sampled_as_pytorch_does_inside_and_out(dimensions: int, align_corners: bool, check: Any) -> None:
     """Every mode and padding, with places far outside; gradients by image and by grid."""
     torch.manual_seed(0)
