@@ -60,7 +60,7 @@ def main() -> int:
         print(f"python {version}: {interpreter}", flush=True)
         python = prepare(interpreter, version)
         # what is skipped here for want of a server program runs on the main Python: the count says enough
-        options = ("-q", "-rfE", "-m", "not soak", "-n", "2", "--dist", "loadfile")
+        options = ("-q", "-rfE", "-m", "not soak and not once", "-n", "3", "--dist", "loadfile")
         command = [str(python), "-m", "pytest", *options, *TESTS]
         failed |= subprocess.run(command, cwd=ROOT, check=False).returncode != 0
     return int(failed)

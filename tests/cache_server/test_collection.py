@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from tests.cache_server.harness import FakeClock, InProcess
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def timed(make_server: Callable[..., InProcess], clock: FakeClock) -> InProcess:

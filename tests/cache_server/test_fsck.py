@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from cache_server.services.invariants import Report
     from tests.cache_server.harness import Built, InProcess
 
+pytestmark = pytest.mark.once
+
 DAY = 86400
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tests.cache_server.harness import Built, InProcess
     from tests.support.servers import Server
 
+pytestmark = pytest.mark.once
+
 MIB = 1 << 20
 
 # The reservation.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.cache_server.harness import Built, InProcess
 
+pytestmark = pytest.mark.once
+
 DAY = 86400
 
 

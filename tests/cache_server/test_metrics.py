@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tests.cache_server.harness import Built, InProcess
     from tests.support.servers import Server
 
+pytestmark = pytest.mark.once
+
 COUNTS = {
     "lookups": 10, "hits": {"memory": 5, "disk": 2, "remote": 1}, "misses": 2, "compiles": 2, "waits": 1, "errors": 1,
     "compile_seconds": 20.5, "saved_seconds": 80.25, "bytes_down": 100, "bytes_up": 200,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from tests.cache_server.harness import InProcess
 
+pytestmark = pytest.mark.once
+
 DATA = Path(__file__).resolve().parents[1] / "data"
 
 

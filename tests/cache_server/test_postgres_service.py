@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from tests.cache_server.harness import InProcess
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def url() -> Iterator[str]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from tests.cache_server.harness import InProcess
 
+pytestmark = pytest.mark.once
+
 
 def _lose_database(server: InProcess) -> Path:
     folder = server.service.settings.data_dir

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from tests.cache_server.harness import InProcess
 
+pytestmark = pytest.mark.once
+
 PLAIN = bytes(range(256)) * 40
 PACKED = zstandard.compress(PLAIN)
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tests.cache_server.harness import InProcess
     from tests.support.collector import Collector
 
+pytestmark = pytest.mark.once
+
 CALLERS = "00-{trace}-00f067aa0ba902b7-01"
 FOR_TESTS = {"OTEL_BSP_SCHEDULE_DELAY": "100"}
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cache_server.collection_rules import Candidate
     from tests.cache_server.harness import Built, InProcess
 
+pytestmark = pytest.mark.once
+
 
 def used(server: InProcess, built: Built) -> Candidate:
     with server.service.database.reading() as connection:

@@ -70,6 +70,7 @@ def check_prewarm_and_serve(folder: Path, lengths: list[int], servers: int) -> N
     print(f"{len(lengths)} buckets, {servers} serving processes: {len(planned)} programs, 0 compiles")  # noqa: T201 - quoted
 
 
+@pytest.mark.soak  # tests/neuron_backend/prewarm holds the share of `make test`
 def test_two_buckets_are_prewarmed_and_served_without_a_compile(tmp_path):
     check_prewarm_and_serve(tmp_path, [16, 32], servers=1)
 

@@ -226,6 +226,7 @@ print(json.dumps([value, neuron_backend.report().get("shadow")]))
 """
 
 
+@pytest.mark.soak
 def test_the_setting_has_a_jobs_hits_checked_and_its_summary_says_how_many(tmp_path):
     def run(name: str, **settings: str) -> tuple[Any, Any, Any]:
         environment = job_environment(tmp_path, "", NEURON_CACHE_SUMMARY=str(tmp_path / name), **settings)

@@ -45,7 +45,7 @@ def _status(caller: Caller, token: str, path: str) -> int:
     return Caller(caller.url, token, timeout=60).call("GET", path).status
 
 
-@pytest.mark.parametrize("how", ["start", "rebuild-index"])
+@pytest.mark.parametrize("how", ["start", pytest.param("rebuild-index", marks=pytest.mark.soak)])
 def test_a_restored_backup_loses_no_entry_and_brings_no_revoked_token_back(tmp_path: Path, how: str) -> None:
     before, deleted, after = build("before"), build("deleted"), build("after")
     backup = tmp_path / "backup.db"

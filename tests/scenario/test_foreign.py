@@ -217,6 +217,7 @@ def test_two_nodes_stay_in_step_while_a_job_writes_on_each(tmp_path: Path) -> No
         assert _run(environment, "sync", str(trees[0]), *words)["pushed"]["pushed"] == 0
 
 
+@pytest.mark.soak
 def test_an_outage_of_the_server_is_told_once_and_outlived(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     first, second = foreign_trees.torchneuron("a"), foreign_trees.torchneuron("b")

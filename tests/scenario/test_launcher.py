@@ -92,7 +92,7 @@ def check_job(sort: str, folder: Path, processes: int, modules: int) -> None:
     assert host.passed == []
 
 
-@pytest.mark.parametrize("sort", ["folder", "server"])
+@pytest.mark.parametrize("sort", [pytest.param("folder", marks=pytest.mark.soak), "server"])
 def test_two_nodes_compile_each_module_once_and_the_next_job_none(sort: str, tmp_path: Path) -> None:
     check_job(sort, tmp_path, processes=16, modules=8)
 

@@ -292,7 +292,7 @@ LIES = {
     "that entry, its key rewritten": "it is not what release",
     "an entry of staging, its project rewritten": "ci (.*) does not speak for graph in project prod",
     "an entry by a revoked key": "which was revoked",
-    "an output of 8 EiB": "it is not signed",
+    "an output of 8 EiB": "too large",
     "an output of 4 PiB, signed": "holds 0 bytes",
     "an output called ../../evil": "no output name",
     "a pickle in place of the entry": "header cannot be read",

@@ -161,6 +161,7 @@ def rolling_upgrade(old: Path, new: Path, folder: Path, bucket: str, database: s
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.soak
 def test_a_rolling_upgrade_under_load_shows_no_client_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_credentials(monkeypatch)
     new = tmp_path / "new"

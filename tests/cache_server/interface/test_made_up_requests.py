@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.cache_server.harness import Built
     from tests.support.servers import Server
 
+pytestmark = pytest.mark.once
+
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[2]
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from cache_server.access import Principal
     from tests.cache_server.harness import InProcess
 
+pytestmark = pytest.mark.once
+
 RULES = """
 [[issuer]]
 name = "ci"

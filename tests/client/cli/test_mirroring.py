@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from tests.client.cli.conftest import CommandLine, Ran
 
+pytestmark = pytest.mark.once
+
 HOST = ("--compiler-version", VERSION, "--target", TARGET)
 ALL = (*HOST, "--compiled-after", "any")
 

@@ -22,6 +22,8 @@ from tests.support.launching import WORDS, Host, kernel_call, module_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.once
+
 LINE = ("compile", "in.mlir", *WORDS, "--output", "out.neff")
 
 

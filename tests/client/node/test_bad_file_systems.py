@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from client.node.files import Files
 
+pytestmark = pytest.mark.once
+
 CODES = (
     errno.ENOSPC,
     errno.EROFS,

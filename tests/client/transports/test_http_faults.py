@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from tests.client.transports.raw_server import Received
 
+pytestmark = pytest.mark.once
+
 SECRET = "s3cret-token-of-a-job"
 ENVIRONMENT = {"NEURON_CACHE_TOKEN": SECRET}
 DOCUMENT = document()

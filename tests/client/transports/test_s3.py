@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from client.wire import Entry
     from tests.support.s3_faults import FaultProxy, Seen
 
+pytestmark = pytest.mark.once
+
 ALWAYS = 1 << 30
 HOLDER, OTHER = Holder("node", 1), Holder("other-node", 2)
 DOCUMENT = document()
