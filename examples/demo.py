@@ -122,7 +122,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="neff-cache-demo-") as temporary:
         folder = Path(temporary)
         environment = {
-            "NEFF_CACHE_ACCESS_LOG": "false",
+            "NEFF_CACHE_LOG_LEVEL": "error",
             **{key: value for key, value in os.environ.items() if not key.startswith("NEURON_CACHE_")},
             "XDG_CONFIG_HOME": str(folder / "config"),
         }

@@ -24,6 +24,8 @@ def _own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data-home"))
+    # a command that runs here would leave its logs bound to a stream that is closed when its test ends
+    monkeypatch.setattr("cache_server.logging.configure", lambda _settings: None)
     with structlog.testing.capture_logs():
         yield
 

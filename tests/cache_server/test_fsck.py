@@ -266,11 +266,6 @@ def _command(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
-@pytest.fixture(autouse=True)
-def _own_logging(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cache_server.logging.configure", lambda _settings: None)
-
-
 def test_the_command_runs_beside_a_server_and_says_so_by_its_exit_code(server: InProcess) -> None:
     built = build()
     server.publish(built)
