@@ -43,7 +43,7 @@ def prepare(interpreter: str, version: str) -> Path:
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         constraints = ["-c", str(ROOT / "constraints.txt")]
         subprocess.run([*pip, *constraints, "hatchling", "editables"], check=True)
-        project = f"{ROOT}[server,torch]"
+        project = f"{ROOT}[otel,server,torch]"
         subprocess.run([*pip, *constraints, "--no-build-isolation", *PACKAGES, "-e", project], check=True)
         done.touch()
     return python
