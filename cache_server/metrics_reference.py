@@ -5,12 +5,12 @@ A test compares the document with what this prints, and another one sees every m
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cache_server.metric_projects import MOST_PROJECTS, OTHER
 from cache_server.metrics import Metrics
+from client.cli.output import print_or_write
 
 if TYPE_CHECKING:
     from cache_server.metric_kinds import Described
@@ -75,11 +75,7 @@ def _cell(found: Described) -> str:
 
 def main() -> None:
     """Print the document, or write it with ``--write``."""
-    text = reference()
-    if sys.argv[1:] == ["--write"]:
-        DOCUMENT.write_text(text)
-    else:
-        sys.stdout.write(text)
+    print_or_write(DOCUMENT, reference())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ test compares it with what this prints, so that neither can be changed alone.
 from __future__ import annotations
 
 import json
-import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from annotated_types import Ge, Gt, Le, Lt
 
 from cache_server.settings import Settings
+from client.cli.output import print_or_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,11 +109,7 @@ def _toml(value: Any) -> str:
 
 def main() -> None:
     """Print the document, or write it with ``--write``."""
-    text = reference()
-    if sys.argv[1:] == ["--write"]:
-        DOCUMENT.write_text(text)
-    else:
-        sys.stdout.write(text)
+    print_or_write(DOCUMENT, reference())
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from client.sizes import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -37,6 +38,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     Console(markup=False, emoji=False).print(table)
+
+
+def print_or_write(document: Path, text: str) -> None:
+    """Print a generated document, or write it to its place if the command line says ``--write``."""
+    if sys.argv[1:] == ["--write"]:
+        document.write_text(text)
+    else:
+        sys.stdout.write(text)
 
 
 def say(text: str) -> None:

@@ -6,7 +6,6 @@ A test compares the document with what this prints, so that neither can be chang
 from __future__ import annotations
 
 import inspect
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from typer.main import get_command
 
 from client.cli.group import MEANINGS
 from client.cli.main import app
+from client.cli.output import print_or_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,11 +86,7 @@ def _cell(text: str) -> str:
 
 def main() -> None:
     """Print the document, or write it with ``--write``."""
-    text = reference()
-    if sys.argv[1:] == ["--write"]:
-        DOCUMENT.write_text(text)
-    else:
-        sys.stdout.write(text)
+    print_or_write(DOCUMENT, reference())
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
+from client.cli.output import print_or_write
 from tests.models import report
 from tests.models.outcome import EAGER, GRAPH, Figures
 from tests.sweep.outcome import HOST, OK
@@ -65,7 +65,4 @@ def _total(title: str, rows: Collection[Figures]) -> str:
 
 
 if __name__ == "__main__":
-    if "--write" in sys.argv[1:]:
-        DOCUMENT.write_text(document())
-    else:
-        sys.stdout.write(document())
+    print_or_write(DOCUMENT, document())

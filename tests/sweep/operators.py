@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from client.cli.output import print_or_write
 from tests.sweep import report
 from tests.sweep.outcome import CRASH, HOST, NO_REFERENCE, OK, UNSUPPORTED, WRONG, Outcome, Task
 
@@ -88,10 +89,7 @@ def _row(name: str, outcomes: list[Outcome | None]) -> str:
 
 def main() -> int:
     """Write the page, or print it."""
-    if "--write" in sys.argv[1:]:
-        DOCUMENT.write_text(document())
-    else:
-        sys.stdout.write(document())
+    print_or_write(DOCUMENT, document())
     return 0
 
 
