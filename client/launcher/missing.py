@@ -101,8 +101,8 @@ class Miss:
         """Return the exit status, negative for a signal."""
         request = self._plan.request
         self._limit = Settings.from_environment(self._plan.environ).compile_limit
-        # one notice for a job is enough, and this is one process of very many
-        cache = Cache.from_environment(_without_notice(self._plan.environ))
+        # this is one process of very many: one notice for a job is enough, and all it does is wait for its compiler
+        cache = Cache.from_environment(_without_notice(self._plan.environ), busy=False)
         try:
             artifact = cache.get_or_compile(
                 self._document(),

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from client.signing.keys import PrivateKey
 from tests.client.launcher.test_module import HLO
 from tests.fakes.waiting import is_running, wait_until
 from tests.support.launching import WORDS, Host, kernel_call, module_text
+from tests.support.servers import running_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -462,6 +464,33 @@ def test_a_compiler_that_takes_too_long_is_stopped_and_that_is_said(host: Host) 
     assert result.returncode == 70
     assert b"NEURON_CACHE_COMPILE_LIMIT" in result.stderr
     assert not is_running(host.real.calls[-1]["pid"])
+
+
+def renewers(parent: int) -> list[int]:
+    """Return the processes that ``parent`` has started to keep its leases."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command, stat = (entry / "cmdline").read_bytes(), (entry / "stat").read_text()
+        except OSError:
+            continue
+        if b"client/renewing.py" in command and int(stat.rpartition(")")[2].split()[1]) == parent:
+            found.append(int(entry.name))
+    return found
+
+
+def test_a_long_compile_costs_a_host_no_process_beside_launcher_and_compiler(host: Host, tmp_path: Path) -> None:
+    """A launcher only waits: its thread keeps the lease, and a job has hundreds of launchers."""
+    host.real.set_mode("slow")
+    seen: set[int] = set()
+    with running_server(tmp_path / "server") as server:
+        environment = host.environment(server.url, server.config, NEURON_CACHE_COMPILE_LIMIT="4")
+        with host.start(LINE, environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None:
+                seen.update(renewers(process.pid))
+                time.sleep(0.05)
+        assert process.returncode == 70
+    assert seen == set()
 
 
 # signals
