@@ -21,8 +21,8 @@ FURTHER = ("bfloat16", "float16", "int64", "bool", "complex64")
 _HEAD = """# Operators
 
 What `device="neuron"` and `torch.compile(backend="neuron")` carry, measured with PyTorch's own operator database
-(OpInfo): every entry that runs on the CPU, one or two samples each, compared with the CPU's results. This page is generated:
-`python -m tests.sweep` measures, with `--record` it updates the lists in `tests/sweep/records`, and
+(OpInfo): every entry that runs on the CPU, one or two samples each, compared with the CPU's results. This page is
+generated: `python -m tests.sweep` measures, with `--record` it updates the lists in `tests/sweep/records`, and
 `python -m tests.sweep.operators --write` makes this page of them.
 
 **lowered**: the graph path. The whole graph, forward or forward and backward, becomes one StableHLO program each,
