@@ -3,23 +3,30 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Tests start hundreds of processes of ours: each would compile all our modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo test soak lint types format clean
 
 setup: $(VENV)/.done
 
-# torch first and alone: the constraints file pins the CPU build before anything else can ask for another
+# torch first and alone: the constraints file pins the CPU build before anything else can ask for another. Not compiled:
+# that takes longer than the installation, and of most modules for nothing; those in use are compiled on their first import.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
 $(VENV)/.done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch hatchling editables
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	$(PIP) --upgrade pip
+	$(PIP) -c constraints.txt torch hatchling editables
+	$(PIP) -c constraints.txt --no-build-isolation -e '.[dev]'
 	$(BIN)/neff-cache backend build
 	touch $@
 
 demo: setup
 	$(BIN)/python examples/demo.py
 
-# three at a time on two cores, because tests of servers and leases wait more than they compute; then client and server on the other Pythons found here
+# three at a time on two cores, because tests of servers and leases wait more than they compute; then client and server,
+# each test on one of the other Pythons found here
 test: setup
 	$(BIN)/neff-cache backend build
 	$(BIN)/python -m pytest -m "not soak" -n 3 --dist worksteal
@@ -28,6 +35,7 @@ test: setup
 soak: setup
 	$(BIN)/neff-cache backend build
 	$(BIN)/python -m pytest -m soak --timeout 3600
+	$(BIN)/python tests/pythons.py --all
 
 lint: setup
 	$(BIN)/ruff check .

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +17,38 @@ if TYPE_CHECKING:
 for _signal in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, signal.default_int_handler if _signal is signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", default="1/1", help="K/N: the K-th of N equal parts of the tests, by their names")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep what ``--part`` names; leave to ``make soak`` what is over a test's ``share`` of its parameter sets.
+
+    Both depend on names alone: every run has the same.
+    """
+    sets = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("share"):
+            sets[item.nodeid.partition("[")[0]].append(item)
+    for alike in sets.values():
+        alike.sort(key=_digest)
+        mark = alike[0].get_closest_marker("share")
+        assert mark is not None
+        for item in alike[mark.args[0] :]:
+            item.add_marker(pytest.mark.soak)
+    part, parts = map(int, config.getoption("--part").split("/"))
+    others = [item for item in items if int.from_bytes(_digest(item)) % parts != part - 1]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if int.from_bytes(_digest(item)) % parts == part - 1]
+
+
+def _digest(item: pytest.Item) -> bytes:
+    return hashlib.sha256(item.nodeid.encode()).digest()
+
 
 _OURS = ("NEURON_", "NEFF_CACHE_", "XLA_", "NKI_", "AWS_")
 

@@ -1,7 +1,8 @@
 """Run the tests that need no torch on every other supported Python found here.
 
 Looks for ``python3.12`` and ``python3.13`` on PATH and among pyenv's versions. Each gets an environment of its own
-below ``.venv``; one that is not found is one visible line.
+below ``.venv``; one that is not found is one visible line. Each test runs on one of those that are found, chosen by the
+test's name; with ``--all`` on each of them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def prepare(interpreter: str, version: str) -> Path:
     newest = max((ROOT / name).stat().st_mtime for name in ("pyproject.toml", "constraints.txt"))
     if not done.exists() or done.stat().st_mtime < newest:
         subprocess.run([interpreter, "-m", "venv", "--clear", str(folder)], check=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
         constraints = ["-c", str(ROOT / "constraints.txt")]
         subprocess.run([*pip, *constraints, "hatchling", "editables"], check=True)
         project = f"{ROOT}[otel,server,torch]"
@@ -51,16 +52,18 @@ def prepare(interpreter: str, version: str) -> Path:
 
 def main() -> int:
     """Return 0 if the tests pass on every version that is there."""
-    failed = False
-    for version in VERSIONS:
-        interpreter = find(version)
+    found = {version: find(version) for version in VERSIONS}
+    for version, interpreter in found.items():
         if interpreter is None:
             print(f"python {version}: skipped, not found on PATH or among pyenv's versions", flush=True)
-            continue
-        print(f"python {version}: {interpreter}", flush=True)
+    present = [(version, interpreter) for version, interpreter in found.items() if interpreter is not None]
+    failed = False
+    for number, (version, interpreter) in enumerate(present, 1):
+        part = "1/1" if sys.argv[1:] == ["--all"] else f"{number}/{len(present)}"
+        print(f"python {version}: {interpreter}, part {part} of the tests", flush=True)
         python = prepare(interpreter, version)
         # what is skipped here for want of a server program runs on the main Python: the count says enough
-        options = ("-q", "-rfE", "-m", "not soak and not once", "-n", "3", "--dist", "loadfile")
+        options = ("-q", "-rfE", "-m", "not soak and not once", "--part", part, "-n", "3", "--dist", "loadfile")
         command = [str(python), "-m", "pytest", *options, *TESTS]
         failed |= subprocess.run(command, cwd=ROOT, check=False).returncode != 0
     return int(failed)

@@ -154,6 +154,7 @@ def test_a_password_is_never_shown(url: str) -> None:
 
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
+@pytest.mark.share(1)
 def test_neither_password_nor_token_reaches_the_log_when_the_database_is_gone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], log_format: str
 ) -> None:

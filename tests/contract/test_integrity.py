@@ -104,6 +104,7 @@ def _harm(place: Place) -> list[str]:
     )
 
 
+@pytest.mark.share(1)
 def test_each_kind_of_damage_is_seen_beside_the_server_and_repaired(place: Place) -> None:
     broken = _harm(place)
     assert _found(place) == broken

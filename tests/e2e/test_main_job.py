@@ -49,8 +49,16 @@ def check_warm(ranks: list[Rank], cold: list[Rank]) -> None:
     assert distinct_keys(ranks) == distinct_keys(cold)
 
 
-@pytest.fixture(scope="module", params=["train_gpt", pytest.param("train_digits", marks=pytest.mark.soak)])
+SOAK = pytest.mark.soak
+
+
+@pytest.fixture(scope="module", params=["train_gpt", pytest.param("train_digits", marks=SOAK)])
 def example(request) -> str:
+    return request.param
+
+
+@pytest.fixture(params=[1, pytest.param(2, marks=SOAK)], ids=["2 nodes", "2 nodes with 2 ranks each"])
+def per_node(request) -> int:
     return request.param
 
 
@@ -60,17 +68,20 @@ def reference(example, tmp_path_factory) -> list[float]:
     return run_ranks(example, [job_environment(folder, "")], folder, steps=STEPS, device="cpu")[0].losses
 
 
-def two_nodes(folder: Path, url: str, config: Path | None) -> list[dict[str, str]]:
-    """Environments of four ranks: two on one node tier, two on another."""
-    return [job_environment(folder / f"node-{number // 2}", url, config) for number in range(4)]
+def two_nodes(folder: Path, url: str, config: Path | None, per_node: int) -> list[dict[str, str]]:
+    """Environments of ranks on two nodes, each of which has a node tier."""
+    return [job_environment(folder / f"node-{node}", url, config) for node in (0, 1) for _ in range(per_node)]
 
 
-def test_with_a_server_a_cluster_compiles_each_program_once_and_the_next_job_none(example, reference, tmp_path):
+def test_with_a_server_a_cluster_compiles_each_program_once_and_the_next_job_none(
+    example, reference, per_node, tmp_path
+):
     with running_server(tmp_path / "server") as server:
-        cold = run_ranks(example, two_nodes(tmp_path, server.url, server.config), tmp_path / "cold", steps=STEPS)
+        ranks = two_nodes(tmp_path, server.url, server.config, per_node)
+        cold = run_ranks(example, ranks, tmp_path / "cold", steps=STEPS)
         check_cold(cold, example, reference)
 
-        fresh = [job_environment(tmp_path / "node-9", server.url, server.config)] * 2
+        fresh = [job_environment(tmp_path / "node-9", server.url, server.config)] * per_node
         second = run_ranks(example, fresh, tmp_path / "second", steps=STEPS)
         check_warm(second, cold)
         assert sum(rank.summary["hits"]["remote"] for rank in second) == len(distinct_keys(cold))
@@ -95,14 +106,15 @@ def test_with_a_server_a_cluster_compiles_each_program_once_and_the_next_job_non
     assert len(warnings_of(fourth[0])) == 1, fourth[0].stderr
 
 
-def test_with_a_shared_folder_a_cluster_needs_no_server(tmp_path):
+def test_with_a_shared_folder_a_cluster_needs_no_server(tmp_path, per_node):
     example = "train_digits"
     own = [job_environment(tmp_path / "reference", "")]
     reference = run_ranks(example, own, tmp_path / "cpu", steps=STEPS, device="cpu")[0].losses
     shared = tmp_path / "shared"
     shared.mkdir()
     # a path and a file URL mean the same
-    cold = run_ranks(example, two_nodes(tmp_path, str(shared), None), tmp_path / "cold", steps=STEPS)
+    ranks = two_nodes(tmp_path, str(shared), None, per_node)
+    cold = run_ranks(example, ranks, tmp_path / "cold", steps=STEPS)
     check_cold(cold, example, reference)
-    fresh = [job_environment(tmp_path / "node-9", shared.as_uri())] * 2
+    fresh = [job_environment(tmp_path / "node-9", shared.as_uri())] * per_node
     check_warm(run_ranks(example, fresh, tmp_path / "second", steps=STEPS), cold)

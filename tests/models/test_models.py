@@ -53,7 +53,9 @@ def fell(before: Figures, now: Figures) -> bool:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("task", "names"), [(EAGER, ["gpt2"]), (GRAPH, ["llama"])], ids=str)
+@pytest.mark.parametrize(
+    ("task", "names"), [pytest.param(EAGER, ["gpt2"], marks=pytest.mark.soak), (GRAPH, ["llama"])], ids=str
+)
 def test_a_model_that_ran_right_runs_right_still(task: Task, names: list[str], tmp_path: Path) -> None:
     assert {report.read_record(task)[name].status for name in names} <= RIGHT
     assert worse(task, names, tmp_path) == []

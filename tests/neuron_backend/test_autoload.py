@@ -47,7 +47,7 @@ def packages(tmp_path: Path) -> Path:
     """Return a directory with a copy of our packages, the built library included, to be put first on the path."""
     target = tmp_path / "packages"
     for package in ("neuron_backend", "client"):
-        shutil.copytree(ROOT / package, target / package, ignore=shutil.ignore_patterns("_lib", "__pycache__"))
+        shutil.copytree(ROOT / package, target / package, ignore=shutil.ignore_patterns("_lib"))
     library = build.library_path()
     assert library is not None, f"run `{build.COMMAND}`"
     (target / "neuron_backend" / "_lib").mkdir()
@@ -163,6 +163,7 @@ TAKES_THE_SLOT = "import torch\ndef autoload(): torch.utils.rename_privateuse1_b
 
 @pytest.mark.parametrize("code", ["", TAKES_THE_SLOT], ids=["registers nothing", "takes the slot"])
 @pytest.mark.parametrize("first", [True, False], ids=["before ours", "after ours"])
+@pytest.mark.share(2)
 def test_the_vendors_package_keeps_its_device(run: Callable[..., Ran], tmp_path: Path, first: bool, code: str) -> None:
     vendor = distribution(tmp_path / "vendor", "torch-neuronx", VENDOR, code)
     script = """

@@ -41,30 +41,40 @@ def wheel(tmp_path_factory) -> Path:
     return built
 
 
-def environment(folder: Path, wheel: Path, *packages: str) -> Path:
-    """Return the Python of a bare environment that holds the wheel and ``packages``."""
-    run(sys.executable, "-m", "venv", folder)
+def environment(folder: Path, wheel: Path, *packages: str, extra: str = "") -> Path:
+    """Return the Python of a bare environment: the wheel, what it and its ``extra`` ask for, and ``packages``."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
     python = folder / "bin" / "python"
-    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt")
-    run(*pip, *packages)
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check")
+    run(*pip, "--no-deps", "--no-index", wheel)
+    (target,) = folder.glob("lib/python*/site-packages")
+    (ours,) = metadata.distributions(path=[str(target)])
+    link_installed(target, *needs(ours, {extra}), *map(Requirement, packages))
     return python
 
 
-def link_installed(python: Path, *names: str) -> None:
-    """Link distributions of our own environment, and what they need, into another one.
+def needs(distribution: metadata.Distribution, extras: set[str]) -> list[Requirement]:
+    asked = [Requirement(text) for text in distribution.requires or ()]
+    return [
+        need
+        for need in asked
+        if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in extras or {""})
+    ]
 
-    Installing torch takes most of a minute and is not what is tested here.
+
+def link_installed(target: Path, *required: Requirement) -> None:
+    """Link distributions of our own environment, and what they need, into another one's folder of packages.
+
+    Installing them takes minutes and is not what is tested here.
     """
-    (target,) = python.parent.parent.glob("lib/python*/site-packages")
-    waiting, seen = list(names), set[str]()
+    waiting, seen = list(required), set[str]()
     while waiting:
-        name = waiting.pop()
-        if name in seen:
+        need = waiting.pop()
+        if str(need) in seen:
             continue
-        seen.add(name)
-        found = metadata.distribution(name)
-        needs = [Requirement(text) for text in found.requires or ()]
-        waiting += [need.name for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+        seen.add(str(need))
+        found = metadata.distribution(need.name)
+        waiting += needs(found, need.extras)
         tops = {Path(str(file)).parts[0] for file in found.files or ()} - {"..", "__pycache__"}
         for top in tops:
             link = target / top
@@ -83,7 +93,7 @@ def test_the_wheel_holds_what_runs_and_nothing_else(wheel):
 
 
 def test_the_server_starts_from_the_wheel_alone(wheel, tmp_path):
-    python = environment(tmp_path / "server", wheel, f"{wheel}[server]")
+    python = environment(tmp_path / "server", wheel, extra="server")
     command = python.parent / "neff-cache"
     assert run(command, "--version").strip() == "neff-cache 0.1.0"
     process = subprocess.Popen(
@@ -106,8 +116,7 @@ def test_the_server_starts_from_the_wheel_alone(wheel, tmp_path):
 
 
 def test_torch_is_whole_beside_the_base_install(wheel, tmp_path):
-    python = environment(tmp_path / "torch", wheel, str(wheel))
-    link_installed(python, "torch", "numpy")
+    python = environment(tmp_path / "torch", wheel, "torch", "numpy")
     assert run(python.parent / "neff-cache", "--version").strip() == "neff-cache 0.1.0"
     script = "import torch; print(torch.ones(2).sum().item(), torch._C._get_privateuse1_backend_name())"
     assert run(python, "-W", "error", "-c", script).strip() == "2.0 privateuseone"

@@ -58,7 +58,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedBucket]:
     bucket.close()
 
 
-def test_a_bucket_never_grants_a_generation_twice(bucket: SharedBucket) -> None:
+@pytest.mark.parametrize("examples", [12, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+def test_a_bucket_never_grants_a_generation_twice(bucket: SharedBucket, examples: int) -> None:
     class InBucket(Contenders):
         def open_store(self) -> ClockedBucket:
             return ClockedBucket(bucket)
@@ -66,4 +67,4 @@ def test_a_bucket_never_grants_a_generation_twice(bucket: SharedBucket) -> None:
         def teardown(self) -> None:
             """Leave what is in the bucket: it goes with the session."""
 
-    run_state_machine_as_test(InBucket, settings=settings(max_examples=40, stateful_step_count=25, deadline=None))
+    run_state_machine_as_test(InBucket, settings=settings(max_examples=examples, stateful_step_count=25, deadline=None))

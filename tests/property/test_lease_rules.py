@@ -231,13 +231,19 @@ class LeaseMachine(RuleBasedStateMachine):
 
 TestLeaseMachine = pytest.mark.timeout(100)(LeaseMachine.TestCase)
 TestLeaseMachine.settings = settings(
-    max_examples=30,
+    max_examples=12,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     # every step is real I/O: shrinking would take minutes, and thirty steps can be read
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+class TestLeaseMachineAtLength(LeaseMachine.TestCase):
+    settings = settings(TestLeaseMachine.settings, max_examples=300, stateful_step_count=50)
 
 
 def _past(time: float, failure_class: str, generation: int = 1) -> PastFailure:

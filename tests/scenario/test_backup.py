@@ -92,6 +92,7 @@ def test_a_restored_backup_loses_no_entry_and_brings_no_revoked_token_back(tmp_p
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.soak
 def test_a_backup_of_the_store_alone_is_enough_to_serve_again(tmp_path: Path) -> None:
     built = build()
     with _serving(tmp_path) as (server, caller):

@@ -75,6 +75,7 @@ def total(results: list[dict[str, Any]], count: str) -> int:
 
 
 @pytest.mark.parametrize("shared", ["folder", "s3"], indirect=True)
+@pytest.mark.share(1)
 def test_a_cold_job_compiles_each_key_once_and_the_next_job_none(shared: Shared, tmp_path: Path) -> None:
     first = run_job(shared, tmp_path / "first")
     assert total(first, "compiles") == KEYS

@@ -62,6 +62,7 @@ FEW = ("fails-once", "diagnosis", "no-file", "slow")
 @pytest.mark.parametrize(
     "mode", [mode if mode in FEW else pytest.param(mode, marks=pytest.mark.soak) for mode in EXPECTED]
 )
+@pytest.mark.share(2)
 def test_each_way_to_fail_leaves_nothing_behind_and_tells_every_rank_why(mode: str, tmp_path: Path) -> None:
     expected = EXPECTED[mode]
     host = new_host(tmp_path / "host")

@@ -84,6 +84,7 @@ class Forks:
 
 
 @pytest.mark.parametrize("label", ["npc", "libtorch-lite", "torchneuron"])
+@pytest.mark.share(1)
 def test_an_export_killed_at_any_step_leaves_nothing_that_the_other_cache_would_take(
     label: str, tmp_path: Path
 ) -> None:

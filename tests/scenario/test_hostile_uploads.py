@@ -283,6 +283,7 @@ def test_an_entry_that_means_nothing_is_refused(target: Target, what: str) -> No
 
 
 @pytest.mark.parametrize("name", ["../../../etc/passwd", "a/b", ".", "..", "a\0b", "", "x" * 65, "ü", "entry.json/"])
+@pytest.mark.share(4)
 def test_an_output_name_that_is_a_path_is_refused(target: Target, name: str) -> None:
     built = build("names")
     value = built.entry.to_json()

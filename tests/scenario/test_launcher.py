@@ -92,9 +92,8 @@ def check_job(sort: str, folder: Path, processes: int, modules: int) -> None:
     assert host.passed == []
 
 
-@pytest.mark.parametrize("sort", [pytest.param("folder", marks=pytest.mark.soak), "server"])
-def test_two_nodes_compile_each_module_once_and_the_next_job_none(sort: str, tmp_path: Path) -> None:
-    check_job(sort, tmp_path, processes=16, modules=8)
+def test_two_nodes_compile_each_module_once_and_the_next_job_none(tmp_path: Path) -> None:
+    check_job("server", tmp_path, processes=8, modules=5)
 
 
 @pytest.mark.soak

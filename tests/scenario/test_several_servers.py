@@ -209,6 +209,7 @@ def test_a_server_that_dies_amid_uploads_costs_no_entry_and_no_long_wait(
     assert all(set(one["digests"]) == set(entries) for one in found)
 
 
+@pytest.mark.soak
 def test_a_collection_on_a_bucket_takes_entries_whole_and_readers_see_misses(cluster: Cluster, tmp_path: Path) -> None:
     keys, kept = 6, 2
     environment = job_environment(tmp_path / "unused", cluster.servers[0].url, cluster.servers[0].config)

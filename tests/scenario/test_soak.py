@@ -189,7 +189,7 @@ def _resident(pid: int) -> int:
 @pytest.mark.parametrize(
     "seconds",
     [
-        10,
+        6,
         pytest.param(
             float(os.environ.get("SOAK_SECONDS", "600")), marks=[pytest.mark.soak, pytest.mark.timeout(3600)], id="full"
         ),

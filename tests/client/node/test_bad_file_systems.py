@@ -125,6 +125,7 @@ def warned_once_for_each_cause(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
 @pytest.mark.parametrize("call", [name for name in CALLS if name not in HARMLESS])
+@pytest.mark.share(50)
 def test_a_call_that_always_fails_costs_hits_only(job, caplog, call, code):
     files = FaultyFiles([call], code)
     assert job.run(files) == ["compile"] * 3
@@ -139,6 +140,7 @@ def test_a_call_that_always_fails_costs_hits_only(job, caplog, call, code):
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.ESTALE], ids=errno.errorcode.get)
 @pytest.mark.parametrize("call", [name for name in CALLS if name not in HARMLESS])
 @pytest.mark.parametrize("every", [2, 3])
+@pytest.mark.share(30)
 def test_calls_that_fail_now_and_then_leave_nothing_half_written(job, caplog, call, code, every):
     for _ in range(3):
         caplog.clear()

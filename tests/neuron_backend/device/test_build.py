@@ -113,6 +113,7 @@ def test_the_library_is_named_by_torch_and_by_the_source(copied: Path) -> None:
         ('while [ "$1" != -o ]; do shift; done; echo garbage > "$2"', "a trial load of the library just built"),
     ],
 )
+@pytest.mark.share(1)
 def test_a_failed_build_says_why_and_leaves_nothing(copied: Path, tmp_path: Path, script: str, complaint: str) -> None:
     compiler = tmp_path / "broken"
     compiler.write_text(f"#!/bin/sh\n{script}\n")

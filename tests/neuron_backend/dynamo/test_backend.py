@@ -63,6 +63,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.share(2)
 def test_training_reaches_the_cpus_weights(name):
     make, shape = MODELS[name]
     torch.manual_seed(0)

@@ -34,6 +34,7 @@ def _outcome(function: Function, model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.share(1)
 def test_a_graph_draws_what_eager_code_draws(recompute: bool) -> None:
     model = _model()
 

@@ -77,6 +77,7 @@ BINARY: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.share(1)
 def test_element_wise_operators(check_table: Any, dtype: torch.dtype) -> None:
     check_table(UNARY, _numbers(dtype, 4, 5), tolerance=TOLERANCE[dtype])
 

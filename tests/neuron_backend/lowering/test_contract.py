@@ -58,6 +58,7 @@ def _in_a_fresh_process(folder: Path, hash_seed: str, weights: int, shift: int) 
     return done.stdout
 
 
+@pytest.mark.soak  # tests/e2e/test_key_stability.py holds the keys to the same, in fewer processes
 def test_bytes_do_not_depend_on_process_hash_seed_folder_line_numbers_or_weights(tmp_path: Path) -> None:
     first = _in_a_fresh_process(tmp_path / "one", "0", 1, 0)
     second = _in_a_fresh_process(tmp_path / "another place", "12345", 2, 38)

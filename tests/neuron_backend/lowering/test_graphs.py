@@ -101,6 +101,7 @@ def _compiler(run_xla: Any, modules: list[Module]) -> Callable[..., Any]:
 @pytest.mark.filterwarnings("ignore::UserWarning:torch")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.share(2)
 def test_a_model_has_the_loss_gradients_and_buffers_of_the_cpu(run_xla: Any, same: Any, text: Any, name: str) -> None:
     make, example, count = MODELS[name]
     torch.manual_seed(0)
@@ -160,6 +161,7 @@ def test_a_momentum_step_of_sgd_agrees(check: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.share(1)
 def test_losses_norms_and_attention_agree_on_their_own(check_table: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x, y = torch.randn(4, 6, 8).to(dtype), torch.randn(4, 6, 8).to(dtype)

@@ -54,6 +54,7 @@ SQUARE: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.share(1)
 def test_square_matrices(check_table: Any, dtype: torch.dtype) -> None:
     check_table(SQUARE, _matrix(dtype, 2, 5, 5), tolerance=TOLERANCE[dtype])
 
@@ -75,6 +76,7 @@ def test_systems_of_vectors_and_of_other_batches(check: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.share(1)
 def test_definite_matrices(check_table: Any, dtype: torch.dtype) -> None:
     table: dict[str, Function] = {
         "cholesky": lambda x: linalg.cholesky_ex(x)[0],
@@ -108,6 +110,7 @@ def test_failures_are_numbered_as_by_pytorch(check: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(2, 5, 3), (3, 5), (1, 4)])
 @pytest.mark.parametrize("dtype", DOUBLE)
+@pytest.mark.share(1)
 def test_rectangular_matrices(check_table: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     table: dict[str, Function] = {
         "lu, P": lambda x: linalg.lu(x)[0],
@@ -139,6 +142,7 @@ def _singular_parts(x: torch.Tensor) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("shape", [(2, 5, 3), (3, 6)])
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.share(1)
 def test_singular_vectors_are_orthogonal_and_rebuild_the_matrix(
     check: Any, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> None:
@@ -146,6 +150,7 @@ def test_singular_vectors_are_orthogonal_and_rebuild_the_matrix(
 
 
 @pytest.mark.parametrize("dtype", DOUBLE)
+@pytest.mark.share(1)
 def test_a_matrix_of_low_rank_has_all_its_vectors(check: Any, dtype: torch.dtype) -> None:
     low = _matrix(dtype, 5, 2) @ _matrix(dtype, 2, 4)
     low[:, 3] = 0
@@ -155,6 +160,7 @@ def test_a_matrix_of_low_rank_has_all_its_vectors(check: Any, dtype: torch.dtype
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.share(2)
 def test_eigenvectors_are_orthogonal_and_rebuild_the_matrix(check: Any, dtype: torch.dtype, size: int) -> None:
     def parts(x: torch.Tensor) -> list[torch.Tensor]:
         values, vectors = linalg.eigh(x)

@@ -17,6 +17,7 @@ aten = torch.ops.aten
     ("dimensions", "align_corners"),
     [(3, True), *(pytest.param(*rest, marks=pytest.mark.soak) for rest in ((2, False), (2, True), (3, False)))],
 )
+@pytest.mark.share(1)
 def test_a_grid_is_sampled_as_pytorch_does_inside_and_out(dimensions: int, align_corners: bool, check: Any) -> None:
     """Every mode and padding, with places far outside; gradients by image and by grid."""
     torch.manual_seed(0)
@@ -38,6 +39,7 @@ def test_a_grid_is_sampled_as_pytorch_does_inside_and_out(dimensions: int, align
 
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("size", [(3, 4), (9, 5), (4, 11)])
+@pytest.mark.share(2)
 def test_interpolation_with_antialias_and_cubic_gradients_are_pytorchs(
     size: tuple[int, int], align_corners: bool, check: Any
 ) -> None:
@@ -74,6 +76,7 @@ def test_fractional_pooling_is_decided_by_its_random_samples(check: Any) -> None
 
 
 @pytest.mark.parametrize("concatenated", [False, True])
+@pytest.mark.share(1)
 def test_the_loss_over_alignments_and_its_gradient_are_pytorchs(concatenated: bool, check: Any) -> None:
     """Among the targets are a repeated label, one with no label, one too long for its sequence, and padding."""
     torch.manual_seed(0)

@@ -79,6 +79,7 @@ TABLE: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
+@pytest.mark.share(1)
 def test_elements_end_up_where_pytorch_puts_them(check_table: Any, dtype: torch.dtype) -> None:
     floats_only = {"nearest", "bilinear", "pad, reflect", "pad, replicate", "im2col", "col2im"}
     table = {name: f for name, f in TABLE.items() if dtype.is_floating_point or name not in floats_only}

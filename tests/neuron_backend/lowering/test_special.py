@@ -49,6 +49,7 @@ def _close(got: torch.Tensor, expected: torch.Tensor, name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.share(1)
 def test_functions_of_one_number(lowered: Any, run_xla: Any, dtype: torch.dtype) -> None:
     x = _line(dtype)
 
@@ -91,6 +92,7 @@ POLYNOMIALS = [name for name in dir(special) if "_polynomial_" in name]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.share(1)
 def test_orthogonal_polynomials(check_table: Any, dtype: torch.dtype) -> None:
     shape = (40, 14)
     x = torch.linspace(-1.45, 1.5, 40, dtype=dtype)[:, None].expand(shape).contiguous()
