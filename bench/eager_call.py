@@ -16,8 +16,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn import functional
 
 from neuron_backend.eager import dispatch
+from neuron_backend.eager.plan import Baked
 from neuron_backend.eager.program import Program
 
 if TYPE_CHECKING:
@@ -34,23 +36,46 @@ OPERATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "x.sum()": lambda x, _: x.sum(),
     "softmax(x)": lambda x, _: torch.softmax(x, 1),
     "cat(x, y)": lambda x, y: torch.cat([x, y]),
+    "linear(x, y, y[0])": lambda x, y: functional.linear(x, y, y[0]),
     "x + y.t()": lambda x, y: x + y.t(),
+    "x + y[:, :1]": lambda x, y: x + y[:, :1].expand(SIZE, SIZE),
+    "x.clamp(.2, .7)": lambda x, _: x.clamp(0.2, 0.7),
+    "x ** 2.5": lambda x, _: x**2.5,
+    "x // 2.5": lambda x, _: torch.div(x, 2.5, rounding_mode="floor"),
+    "rand_like(x)": lambda x, _: torch.rand_like(x),
+    "dropout(x)": lambda x, _: functional.dropout(x),
+    "batch_norm(x)": lambda x, y: functional.batch_norm(x, y[0], y[1], training=True),
 }
 
 
-def own_calls(operator: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> dict[str, Callable[[], Any]]:
-    """Return the stand-in's own call of the program that ``operator`` becomes, without and with its result."""
+def programs_of(operator: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> list[Program]:
+    """Return the programs that ``operator`` becomes, in the order in which they run."""
     x, y = torch.rand(SIZE, SIZE, device="neuron"), torch.rand(SIZE, SIZE, device="neuron")
     dispatch.clear()
     operator(x, y)
-    (plan,) = (plan for plan in dispatch.plans() if isinstance(plan, Program))
-    direct = plan.executable.direct
-    inputs = [torch.rand(spec.shape, dtype=spec.dtype) for spec in plan.executable.signature.inputs]
-    arrays = [direct.to_array(torch.utils.dlpack.to_dlpack(each), direct.device, None) for each in inputs]
-    return {
-        "own call": lambda: direct.execute(arrays),
-        "own call, result": lambda: direct.shards(direct.execute(arrays)),
-    }
+    plans = [each for plan in dispatch.plans() for each in (plan.plans.values() if isinstance(plan, Baked) else [plan])]
+    return [plan for plan in plans if isinstance(plan, Program)]
+
+
+def own_calls(operator: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> dict[str, Callable[[], Any]]:
+    """Return the stand-in's own calls of the programs of ``operator``, without and with their results."""
+    ready = []
+    for program in programs_of(operator):
+        direct = program.executable.direct
+        signature = program.executable.signature
+        inputs = [torch.ones(spec.shape, dtype=spec.dtype) for spec in signature.inputs]
+        arrays = [direct.to_array(torch.utils.dlpack.to_dlpack(each), direct.device, None) for each in inputs]
+        ready.append((direct, arrays, [direct.handler] * len(signature.outputs)))
+
+    def execute() -> None:
+        for direct, arrays, _ in ready:
+            direct.execute(arrays)
+
+    def results() -> None:
+        for direct, arrays, handlers in ready:
+            direct.results(direct.execute(arrays), handlers)
+
+    return {"own call": execute, "own call, result": results}
 
 
 def measure(functions: dict[str, Callable[[], Any]], rounds: int, calls: int) -> dict[str, list[float]]:

@@ -3,12 +3,14 @@
 
 #include "describe.h"
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -22,11 +24,19 @@ inline std::unordered_set<std::string>& lifting() {
   return *names;
 }
 
+// Parameters (aten::native_batch_norm.running_mean) that are written though their schema does not say so;
+// neuron_backend.eager.lifting names them.
+inline std::unordered_set<std::string>& written_in_silence() {
+  static auto* names = new std::unordered_set<std::string>();
+  return *names;
+}
+
 // What an operator's schema says that a key needs.
 struct Facts {
   std::string name;
   bool known;  // of torch's own operators: others may be taken back, and their schema's memory used again
   bool lifts;
+  bool names_generator = false;  // by keyword, as Python's half expects it
   std::vector<bool> written;  // by argument
 
   explicit Facts(const c10::FunctionSchema& schema)
@@ -34,7 +44,10 @@ struct Facts {
         known(schema.name().starts_with("aten::")),
         lifts(lifting().contains(schema.name())) {
     for (const auto& argument : schema.arguments()) {
-      written.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
+      written.push_back(
+          (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) ||
+          written_in_silence().contains(schema.name() + '.' + argument.name()));
+      names_generator = names_generator || (argument.kwarg_only() && argument.name() == "generator");
     }
   }
 
@@ -52,6 +65,7 @@ class Call {
   c10::SmallVector<at::Tensor, 6> tensors;
   c10::SmallVector<double, 2> numbers;
   c10::SmallVector<int64_t, 2> written;
+  std::optional<at::Generator> generator;  // that the caller names
 
   // Reads the arguments on top of the stack. False if the call cannot be told apart from others here.
   bool read(const Facts& facts, at::ArrayRef<c10::IValue> arguments) {
@@ -86,11 +100,24 @@ class Call {
     return key.back() != kOverlaps;
   }
 
+  // The key of the program that has these numbers compiled in, where they cannot be inputs.
+  std::string key_with_numbers() const {
+    std::string longer = key + '#';
+    for (const auto number : numbers) {
+      append_bits(longer, number);
+    }
+    return longer;
+  }
+
  private:
-  void bits(double number) {
+  static void append_bits(std::string& text, double number) {
     char bytes[sizeof(number)];
     std::memcpy(bytes, &number, sizeof(number));
-    key.append(bytes, sizeof(bytes));
+    text.append(bytes, sizeof(bytes));
+  }
+
+  void bits(double number) {
+    append_bits(key, number);
   }
 
   void real(const Facts& facts, double number) {
@@ -177,8 +204,11 @@ class Call {
           return false;
         }
       }
+    } else if (given.isGenerator() && facts.names_generator && given.toGenerator().device().type() == kNeuron) {
+      generator = given.toGenerator();  // no part of the program, which gets seed and offset
+      key += 'G';
     } else {
-      return false;  // a generator or a symbolic number, say
+      return false;  // a generator of the host or a symbolic number, say
     }
     return true;
   }

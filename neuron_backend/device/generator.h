@@ -66,6 +66,12 @@ struct GeneratorImpl final : c10::GeneratorImpl {
     offset_ += count;
     return before;
   }
+  // Takes back the last `count` steps, the first of them at `before`, unless there were others since.
+  void retreat(uint64_t before, uint64_t count) {
+    if (offset_ == before + count) {
+      offset_ = before;
+    }
+  }
 
  private:
   static constexpr int64_t kStateBytes = 2 * sizeof(uint64_t);
@@ -103,6 +109,12 @@ inline std::array<uint64_t, 2> take(at::Generator generator, uint64_t count) {
   const std::lock_guard<std::mutex> lock(generator.mutex());
   auto* implementation = static_cast<GeneratorImpl*>(generator.unsafeGetGeneratorImpl());
   return {implementation->current_seed(), implementation->advance(count)};
+}
+
+// Takes `count` steps back that `take` took at `offset`, for a program that did not run.
+inline void take_back(at::Generator generator, uint64_t offset, uint64_t count) {
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  static_cast<GeneratorImpl*>(generator.unsafeGetGeneratorImpl())->retreat(offset, count);
 }
 
 // What a program that draws `count` times gets: seed and offset as two int32[2] on the host, low word first.

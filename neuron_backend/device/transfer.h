@@ -33,7 +33,8 @@ inline at::Tensor tensor_over(c10::Storage storage, c10::DispatchKeySet keys, co
 inline void check_dense(const at::Tensor& tensor) {
   TORCH_CHECK(
       tensor.layout() == c10::Layout::Strided && tensor.has_storage(),
-      "device 'neuron' holds strided tensors only, got layout ", tensor.layout(), " on ", tensor.device());
+      "device 'neuron' holds strided tensors only, got layout ", tensor.layout(), " on ", tensor.device(),
+      ": make it dense (to_dense()), or keep on the CPU what it comes from");
 }
 
 // The memory of a device storage as a host storage; it is valid as long as either lives.

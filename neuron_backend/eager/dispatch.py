@@ -10,6 +10,7 @@ import torch
 from torch._C._dynamo.eval_frame import set_eval_frame as _set_eval_frame
 
 from neuron_backend.eager import operators, plan, signature
+from neuron_backend.eager.plan import Baked
 from neuron_backend.eager.program import Program
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def dispatch(overload: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
         _device.check_fork()
         found = _plans.setdefault(call.key, _made(call))
     result = found.run(call)
-    if isinstance(found, Program) and _device.offer_wanted():
+    if isinstance(found, (Program, Baked)) and _device.offer_wanted():
         found.offer(call)
     return result
 

@@ -28,3 +28,9 @@ FOREACH = (
     ),
     *("neg", "norm", "pow", "reciprocal", "rsqrt", "sign", "sqrt", "sub"),
 )
+
+# Parameters that an operator writes though its schema does not say so.
+UNDECLARED_WRITES = {
+    "aten::native_batch_norm": frozenset({"running_mean", "running_var"}),
+    "aten::batch_norm_update_stats": frozenset({"running_mean", "running_var"}),
+}

@@ -10,6 +10,7 @@ import torch
 
 from neuron_backend.eager import scalars
 from neuron_backend.eager.composites import COMPOSITES
+from neuron_backend.eager.lifting import UNDECLARED_WRITES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,12 +30,6 @@ _UNIFORM = frozenset(
         *("convolution_backward_overrideable", "convolution_overrideable"),
     )
 )
-
-# Parameters that an operator writes though its schema does not say so.
-_UNDECLARED_WRITES = {
-    "aten::native_batch_norm": frozenset({"running_mean", "running_var"}),
-    "aten::batch_norm_update_stats": frozenset({"running_mean", "running_var"}),
-}
 
 VIEW = "its result is a view, for which there is nothing to compute"
 DYNAMIC = "the shape of its result depends on values"
@@ -78,7 +73,7 @@ class Operator:
 def describe(overload: torch._ops.OpOverload) -> Operator:
     """Return the facts about ``overload``."""
     schema = overload._schema  # noqa: SLF001 - there is no public way
-    undeclared = _UNDECLARED_WRITES.get(schema.name, frozenset())
+    undeclared = UNDECLARED_WRITES.get(schema.name, frozenset())
     arguments = tuple(
         Argument(
             each.name,

@@ -62,12 +62,13 @@ class Program:
         """Let the device library run the calls that are like ``call`` from now on, if it can."""
         direct = self.executable.direct
         returns = [_code(kind) for kind in self.returns]
-        if direct is None or self.draws or None in returns:
+        if direct is None or None in returns:
             return
         _offer(
             [id(each) for each in direct],
             list(self.inputs),
             self.numbers,
+            self.draws,
             returns,
             [torch.empty(spec.shape, dtype=spec.dtype, device="meta") for spec in self.executable.signature.outputs],
             call.written,

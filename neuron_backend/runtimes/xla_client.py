@@ -15,6 +15,7 @@ import sys
 import threading
 from contextlib import contextmanager
 from importlib import import_module, metadata
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from client.environment import positive_integer, schedulable_cpus
@@ -112,6 +113,7 @@ class XlaClient:
         self._device = self._client.local_devices()[0]
         self._devices = api.DeviceList((self._device,))
         self._target: str | None = None
+        self._handler = _handler(api, self._device)
 
     def check_process(self) -> None:
         """Raise RuntimeError in a child that was forked after this client was made: XLA would hang there."""
@@ -154,37 +156,39 @@ class XlaClient:
             loaded = self._client.deserialize_executable(executable, self._devices, None)
         except (RuntimeError, ValueError) as error:
             raise XlaError(str(error)) from error
-        return Program(self, loaded, self._api, self._device)
+        return Program(self, loaded, self._api, self._device, self._handler)
 
 
 class Direct(NamedTuple):
     """The functions by which the device library runs a program without Python code in between.
 
-    ``execute`` takes a list of arrays; ``to_array`` a DLPack capsule, ``device`` and None; ``shards`` turns what
-    ``execute`` gave into one list of arrays for each output, and ``address`` gives an array's memory.
+    ``execute`` takes a list of arrays; ``to_array`` a DLPack capsule, ``device`` and None; ``results`` turns what
+    ``execute`` gave, with a list of one ``handler`` for each output, into a list of arrays, whose shape and dtype are
+    not to be asked for; and ``address`` gives an array's memory.
     """
 
     execute: Any
+    handler: Any
     to_array: Any
     device: Any
-    shards: Any
+    results: Any
     address: Any
 
 
 class Program:
     """A loaded executable. Safe to run from several threads."""
 
-    def __init__(self, client: XlaClient, loaded: Any, api: Any, device: Any) -> None:
+    def __init__(self, client: XlaClient, loaded: Any, api: Any, device: Any, handler: Any) -> None:
         self._client = client
         self._execute = loaded.execute_sharded
         self._to_buffer = api.dlpack_managed_tensor_to_buffer
         self._to_capsule = api.buffer_to_dlpack_managed_tensor
         self._device = device
-        shards = getattr(getattr(api, "ExecuteResults", None), "disassemble_into_single_device_arrays", None)
+        results = getattr(getattr(api, "ExecuteResults", None), "consume_with_handlers", None)
         address = getattr(getattr(api, "ArrayImpl", None), "unsafe_buffer_pointer", None)
         self.direct: Direct | None = None  # a jaxlib that calls them otherwise runs programs from Python only
-        if shards is not None and address is not None:
-            self.direct = Direct(self._execute, self._to_buffer, device, shards, address)
+        if handler is not None and results is not None and address is not None:
+            self.direct = Direct(self._execute, handler, self._to_buffer, device, results, address)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Run on DLPack capsules of contiguous host tensors and return capsules of fresh ones.
@@ -199,6 +203,22 @@ class Program:
             return [self._to_capsule(shards[0], None) for shards in outputs]
         except (RuntimeError, ValueError) as error:
             raise XlaError(str(error), exhausted="RESOURCE_EXHAUSTED" in str(error)) from error
+
+
+def _handler(api: Any, device: Any) -> Any:
+    """Return what makes an array of a program's output, or None if this jaxlib has no such thing.
+
+    Without it jaxlib asks jax, in vain, what an array on one device is: 5 us for each output.
+    """
+    make, sharding = (getattr(api, name, None) for name in ("array_result_handler", "SingleDeviceSharding"))
+    if make is None or sharding is None:
+        return None
+    # It only keeps this for jax to read, and looks at no memory by it.
+    anything = SimpleNamespace(shape=(), dtype=import_module("numpy").dtype("uint8"), weak_type=False)
+    try:
+        return make(anything, sharding(device), committed=True, _skip_checks=True)
+    except (TypeError, RuntimeError):  # a jaxlib that wants to know something else
+        return None
 
 
 def read_target_machine(executable: bytes) -> tuple[str, str]:

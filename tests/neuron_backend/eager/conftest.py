@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 import neuron_backend
 from neuron_backend import _autoload, programs
+from neuron_backend.eager import dispatch, kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,3 +34,16 @@ def programs_made() -> Callable[[], int]:
     """Return a function that says how many programs were loaded since the test began."""
     before = programs.current().report()["loaded"]
     return lambda: int(programs.current().report()["loaded"]) - before
+
+
+@pytest.fixture
+def python_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that grows by the name of every operator that is carried out in Python."""
+    seen: list[str] = []
+
+    def counted(overload: Any, args: Any, kwargs: Any) -> Any:
+        seen.append(str(overload))
+        return dispatch.dispatch(overload, args, kwargs)
+
+    monkeypatch.setattr(kernels, "_dispatch", lambda: counted)
+    return seen

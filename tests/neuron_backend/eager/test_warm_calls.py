@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from neuron_backend.eager import dispatch, kernels
+from neuron_backend.eager import dispatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,19 +43,6 @@ OPERATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "a factory": lambda x, _: torch.arange(5, device=x.device) * 2,
     "a gradient that nobody asked for": lambda x, y: weight_gradient(x - y),
 }
-
-
-@pytest.fixture
-def python_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return a list that grows by the name of every operator that is carried out in Python."""
-    seen: list[str] = []
-
-    def counted(overload: Any, args: Any, kwargs: Any) -> Any:
-        seen.append(str(overload))
-        return dispatch.dispatch(overload, args, kwargs)
-
-    monkeypatch.setattr(kernels, "_dispatch", lambda: counted)
-    return seen
 
 
 def flat(value: Any) -> list[torch.Tensor]:

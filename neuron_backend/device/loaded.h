@@ -1,0 +1,111 @@
+// A loaded program, run on a call's tensors.
+#pragma once
+
+#include "arrays.h"
+#include "calls.h"
+#include "generator.h"
+#include "interpreter.h"
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace neuron {
+
+// A program, and how a call fits to it: the fields of neuron_backend.eager.program.Program.
+struct Entry {
+  std::shared_ptr<Functions> functions;
+  Object execute;
+  Object handlers;  // Python's list of one for each output
+  std::vector<int64_t> inputs;
+  std::optional<c10::ScalarType> numbers;
+  std::vector<int64_t> returns;
+  std::vector<at::Tensor> outputs;  // of the meta device: shapes and types
+  uint64_t draws;                   // steps of the generator
+  c10::DeviceIndex device;
+};
+
+// The steps that a program takes of its generator, taken back unless it ran.
+class Drawn {
+ public:
+  Drawn(const Entry& entry, const Call& call) : count_(entry.draws) {
+    if (count_ > 0) {
+      generator_ = call.generator ? *call.generator : default_generator(entry.device);
+      numbers_ = take(generator_, count_);
+    }
+  }
+  ~Drawn() {
+    if (count_ > 0) {
+      take_back(generator_, numbers_[1], count_);
+    }
+  }
+  Drawn(const Drawn&) = delete;
+  Drawn& operator=(const Drawn&) = delete;
+
+  bool give_to(Inputs& inputs) const {
+    return count_ == 0 || (inputs.add(numbers_[0]) && inputs.add(numbers_[1]));
+  }
+  void keep() {
+    count_ = 0;
+  }
+
+ private:
+  uint64_t count_;
+  at::Generator generator_;
+  std::array<uint64_t, 2> numbers_{};
+};
+
+// What the program gives for the call's tensors, numbers and random numbers: a list of arrays. Null if Python or XLA
+// refused something, which the slow path then says.
+inline Object results_of(const Entry& entry, const Call& call) {
+  const auto& functions = *entry.functions;
+  const size_t count = entry.inputs.size() + (entry.numbers ? call.numbers.size() : 0) + (entry.draws > 0 ? 2 : 0);
+  Inputs inputs(functions, count);
+  bool whole = true;
+  for (size_t each = 0; whole && each < entry.inputs.size(); ++each) {
+    whole = inputs.add(call.tensors[static_cast<size_t>(entry.inputs[each])]);
+  }
+  for (size_t each = 0; whole && entry.numbers && each < call.numbers.size(); ++each) {
+    whole = inputs.add(call.numbers[each], *entry.numbers);
+  }
+  if (!whole) {
+    return {};
+  }
+  Drawn drawn(entry, call);
+  if (!drawn.give_to(inputs)) {
+    return {};
+  }
+  const Object executed(PyObject_CallFunctionObjArgs(entry.execute.get(), inputs.list(), nullptr));
+  if (!executed) {
+    return {};
+  }
+  drawn.keep();
+  return Object(
+      PyObject_CallFunctionObjArgs(functions.results.get(), executed.get(), entry.handlers.get(), nullptr));
+}
+
+// Runs the program and returns its outputs, or nothing. To be called under the interpreter's lock.
+inline std::optional<std::vector<at::Tensor>> outputs_of(const Entry& entry, const Call& call) {
+  drop_abandoned();
+  const Object results = results_of(entry, call);
+  if (!results || PySequence_Size(results.get()) != static_cast<std::ptrdiff_t>(entry.outputs.size())) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  std::vector<at::Tensor> outputs;
+  outputs.reserve(entry.outputs.size());
+  for (const auto& example : entry.outputs) {
+    Object array(PySequence_GetItem(results.get(), static_cast<std::ptrdiff_t>(outputs.size())));
+    const auto data = array ? address_of(*entry.functions, array) : std::nullopt;
+    if (!data) {
+      PyErr_Clear();
+      return std::nullopt;
+    }
+    outputs.push_back(tensor_of(std::move(array), *data, example, entry.device));
+  }
+  return outputs;
+}
+
+}  // namespace neuron
