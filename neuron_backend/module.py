@@ -39,12 +39,14 @@ class Signature:
 class Module:
     """A StableHLO module as VHLO portable bytecode: no locations, no names, every constant by value.
 
-    ``code`` is exactly what the compiler is started on; ``version`` the VHLO version it is written at.
+    ``code`` is exactly what the compiler is started on; ``version`` the VHLO version it is written at. ``called_as`` is
+    what callers give and get where they have float64 and the target of the module has not; else None.
     """
 
     code: bytes
     version: str
     signature: Signature
+    called_as: Signature | None = None
 
     @cached_property
     def sha256(self) -> str:

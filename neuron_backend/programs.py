@@ -17,6 +17,7 @@ from client.warnings import Notices
 from neuron_backend import shadow
 from neuron_backend.compilers import get_compiler
 from neuron_backend.runtimes import get_runtime
+from neuron_backend.runtimes.narrowing import as_called, warn_of_narrowing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,6 +61,11 @@ class Programs:
         self._checks = checks
         self._loaded: dict[str, Executable] = {}
 
+    @property
+    def has_float64(self) -> bool:
+        """Whether the target computes in float64."""
+        return self._compiler.has_float64
+
     def get(self, kind: Kind, module: Module) -> Executable:
         """Return the loaded program of ``module``.
 
@@ -85,7 +91,7 @@ class Programs:
                 executable = checker.watched(executable, artifact, module, compile_again)
             # two threads may both have loaded it: all callers go on with the first
             loaded = self._loaded.setdefault(artifact.key, executable)
-        return loaded
+        return as_called(loaded, module)
 
     def report(self) -> dict[str, Any]:
         """Return how many programs are loaded."""
@@ -104,6 +110,10 @@ class Programs:
 
 class Recorder(Protocol):
     """Stands in for this process's programs while nothing is to be run: it hears what would have been asked for."""
+
+    @property
+    def has_float64(self) -> bool:
+        """Whether the target of what is asked for computes in float64."""
 
     def get(self, kind: Kind, module: Module) -> Executable:
         """Take note of a program, and return something that has its signature."""
@@ -139,7 +149,14 @@ def _checks(cache: Cache, runtime: Runtime, environ: Mapping[str, str]) -> tuple
 
 def get(kind: Kind, module: Module) -> Executable:
     """Return the loaded program of ``module`` through this process's cache; see `Programs.get`."""
+    if module.called_as is not None:
+        warn_of_narrowing()
     return (_recorder or current()).get(kind, module)
+
+
+def has_float64() -> bool:
+    """Whether the target of this process's programs computes in float64; if not, they are lowered without."""
+    return (_recorder or current()).has_float64
 
 
 @contextmanager

@@ -30,6 +30,9 @@ class Configuration:
 class Compiler(Protocol):
     """Turns a module into a NEFF, outside this process. Safe to use from several threads."""
 
+    has_float64: bool
+    """Whether its target computes in float64 and complex128: modules for one that does not must hold neither."""
+
     def configuration(self, kind: Kind) -> Configuration:
         """Return what modules of ``kind`` are compiled with.
 

@@ -46,6 +46,8 @@ class CpuCompiler:
     the bytes of each artifact's UUID.
     """
 
+    has_float64 = True
+
     def __init__(
         self,
         environ: Mapping[str, str] = os.environ,

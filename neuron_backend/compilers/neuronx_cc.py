@@ -46,6 +46,8 @@ class NeuronxCc:
     it. ``root`` is where this host's instance type is looked up.
     """
 
+    has_float64 = False  # no NeuronCore has such an engine
+
     def __init__(self, environ: Mapping[str, str] = os.environ, *, root: Path = Path("/")) -> None:
         self._environ = dict(environ)
         self._root = root

@@ -89,7 +89,7 @@ def _program(
         checks = take_checks(lowered)
         results = trim(lowered).without(len(checks))
         used = used_inputs(lowered)
-        executable = programs.get(Kind.GRAPH, lower(lowered))
+        executable = programs.get(Kind.GRAPH, lower(lowered, float64=programs.has_float64()))
         draws = draws_of(lowered)
     except UnsupportedOperator as error:
         named = error.in_graph(name)

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
+from neuron_backend import programs
 from neuron_backend.dynamo.aliases import shared
 from neuron_backend.lowering import is_random
+from neuron_backend.prewarm.reading import COPY, ValueNeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch.fx import GraphModule
+    from torch.fx import GraphModule, Node
 
     from neuron_backend.lowering import Check, Results
     from neuron_backend.runtimes.base import Executable
@@ -66,6 +69,16 @@ def _drawing_device(graph: GraphModule) -> int | None:
     return None
 
 
+def _copies_to_host(graph: GraphModule) -> bool:
+    """Whether an output that lies on the host was computed from tensors of a device."""
+    places: dict[Node, set[str]] = {}  # of what was computed from tensors of a device
+    for node in graph.graph.nodes:
+        found = {leaf.device.type for leaf in tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)}
+        if DEVICE in found or any(each in places for each in node.all_input_nodes):
+            places[node] = found
+    return any(places.get(each, set()) - {DEVICE} for each in graph.graph.output_node().all_input_nodes)
+
+
 def _current(index: int | None) -> int:
     return int(_device.current_device()) if index is None else index
 
@@ -81,16 +94,20 @@ def bind(  # noqa: PLR0917 - what compiling one graph gives
     """Return ``executable`` with the calling convention of ``graph``: all arguments in, all outputs back.
 
     Each run takes ``draws`` steps of the generator of the device that the graph's random numbers are for. It ends in
-    the error that torch raises where one of ``checks`` fails; their operands are the program's last outputs.
+    the error that torch raises where one of ``checks`` fails; their operands are the program's last outputs. While
+    programs are recorded there is nothing to copy to the host: it then raises `ValueNeeded`.
     """
     outputs: Any = graph.graph.output_node().args[0]
     device = _drawing_device(graph) if draws else None
     values = [outputs[position].meta["val"] for position in results.positions]
     together = shared(values)
     aliased = {index for group in together for index in group.positions}
+    copies = _copies_to_host(graph)
     places = {index: _Place.of(value) for index, value in enumerate(values) if index not in aliased}
 
     def run(*arguments: Any) -> list[torch.Tensor | None]:
+        if copies and programs.recording():
+            raise ValueNeeded(COPY)
         answer: list[torch.Tensor | None] = [None] * results.count
         with torch.no_grad():
             given = [host_tensor(arguments[index]) for index in used]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
+from neuron_backend.inferred_shapes import complete_inference
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -30,6 +32,7 @@ def _leave_alone_our_own_code() -> None:
 
 
 _leave_alone_our_own_code()
+complete_inference()  # before Dynamo traces: it asks for shapes where it would break the graph
 
 
 def neuron(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:

@@ -37,10 +37,12 @@ def record_fallback(operator: str, reason: str, *, warn: bool = True) -> None:
         if new:
             _warned.add(operator)
     if new:
-        warnings.warn(f"operator {operator} runs on the CPU, not on neuron: {reason}", UserWarning, stacklevel=_level())
+        warnings.warn(
+            f"operator {operator} runs on the CPU, not on neuron: {reason}", UserWarning, stacklevel=user_level()
+        )
 
 
-def _level() -> int:
+def user_level() -> int:
     """Return the ``stacklevel`` at which a warning of our caller's points at the user's own line."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `warnings` does itself
     level = 1

@@ -35,11 +35,21 @@ class Baked:
 
     def run(self, call: Call) -> Any:
         """Find or make the program for these floats, then run it."""
-        values = tuple(number.hex() for number in call.numbers)
+        values = _values(call)
         plan = self.plans.get(values)
         if plan is None:
             plan = self.plans.setdefault(values, _compiled(call, lift=False))
         return plan.run(call)
+
+    def offer(self, call: Call) -> None:
+        """Let the device library run the calls that are like ``call``, with these floats."""
+        plan = self.plans[_values(call)]
+        if isinstance(plan, Program):
+            plan.offer(call)
+
+
+def _values(call: Call) -> tuple[str, ...]:
+    return tuple(number.hex() for number in call.numbers)
 
 
 def make(call: Call) -> Plan:
@@ -123,6 +133,6 @@ def _program(call: Call, *, lift: bool) -> Program | Baked:
         found = traced(call)
     results = trim(found.graph)
     inputs = used_inputs(found.graph)
-    executable = programs.get(Kind.EAGER, lower(found.graph, lifted))
+    executable = programs.get(Kind.EAGER, lower(found.graph, lifted, float64=programs.has_float64()))
     numbers = lifted[0].dtype if lifted else None
     return Program(executable, inputs, numbers, found.returns(results), draws_of(found.graph))

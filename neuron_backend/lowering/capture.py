@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from neuron_backend.inferred_shapes import complete_inference
 from neuron_backend.lowering.decompositions import decompositions
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 # make_fx keeps the current tracer in a module-level variable and patches torch.nn.Module.__call__ while it runs, so
 # two threads that trace at once would write into each other's graph. Reentrant, as a traced function may trace.
 TRACING = threading.RLock()
+
+complete_inference()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from typing import TYPE_CHECKING
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
 
 import torch
 from jaxlib.mlir import ir
@@ -11,7 +13,7 @@ from jaxlib.mlir import ir
 from neuron_backend.lowering.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 _ELEMENT: dict[torch.dtype, Callable[[], ir.Type]] = {
     torch.float64: ir.F64Type.get,
@@ -42,9 +44,29 @@ _BY_NAME = {
     "complex<f64>": torch.complex128,
 }
 
+_HALF_AS_WIDE: Final = {torch.float64: torch.float32, torch.complex128: torch.complex64}
+_narrow: ContextVar[bool] = ContextVar("narrow", default=False)
+
+
+@contextlib.contextmanager
+def narrowing(*, on: bool) -> Iterator[None]:
+    """While ``on``, the target of what is lowered has no float64: none comes into a module."""
+    before = _narrow.set(on)
+    try:
+        yield
+    finally:
+        _narrow.reset(before)
+
+
+def available(dtype: torch.dtype) -> torch.dtype:
+    """Return what the target computes ``dtype`` in: another type for float64 and complex128 where it lacks these."""
+    return _HALF_AS_WIDE.get(dtype, dtype) if _narrow.get() else dtype
+
 
 def element_type(dtype: torch.dtype) -> ir.Type:
     """MLIR's element type for ``dtype``."""
+    if available(dtype) != dtype:
+        raise Refused(f"internal error: it makes {dtype}, which the target has not")
     make = _ELEMENT.get(dtype)
     if make is None:
         raise Refused(f"element type {dtype} is not supported")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neuron_backend.lowering.array import LiftedNumber, constant
+from neuron_backend.lowering.dtypes import available
 from neuron_backend.lowering.registry import lowers
 from neuron_backend.lowering.sources import conform, iota
 
@@ -62,7 +63,7 @@ def _ramp(call: Call, start: Number, step: Number) -> Array:
     out = call.out
     dtype = out.dtype
     if dtype.is_floating_point:
-        dtype = torch.float32 if _exact_in_single(start, step, out.shape[0]) else torch.float64
+        dtype = torch.float32 if _exact_in_single(start, step, out.shape[0]) else available(torch.float64)
     ramp = iota(out.shape, 0, dtype)
     if step != 1:
         ramp = ramp * step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,9 +14,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from neuron_backend.lowering.array import Array, Lifted, LiftedNumber, constant
 from neuron_backend.lowering.checks import CHECKS
-from neuron_backend.lowering.dtypes import tensor_type
+from neuron_backend.lowering.dtypes import narrowing, tensor_type
 from neuron_backend.lowering.errors import Refused, UnsupportedOperator
 from neuron_backend.lowering.families import handler, is_random
+from neuron_backend.lowering.narrowing import narrowed
 from neuron_backend.lowering.pipeline import context, finish
 from neuron_backend.lowering.registry import Call
 from neuron_backend.lowering.sources import dense
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
 
 
-def lower(graph: GraphModule, lifted: Sequence[Lifted] = ()) -> Module:
+def lower(graph: GraphModule, lifted: Sequence[Lifted] = (), *, float64: bool = True) -> Module:
     """Lower a functional ATen graph of static shapes to a module.
 
     Inputs are the graph's placeholders in order, then one rank-0 input for each of ``lifted``, then, if the graph
@@ -38,15 +40,18 @@ def lower(graph: GraphModule, lifted: Sequence[Lifted] = ()) -> Module:
     reads that input, wherever it stands; a sentinel that stands nowhere leaves its input unused. An operator whose
     lowering depends on the scalar's value is refused: lower the graph again with the scalar left in it.
 
-    The bytes depend on the graph alone: not on names, locations, hash seed, process or the values of inputs.
+    The bytes depend on the graph and ``float64`` alone: not on names, locations, hash seed, process or the values of
+    inputs. Without ``float64``, of a target that lacks that type, the graph is lowered as if it said float32, and
+    complex64 for complex128; `Module.called_as` then has the types that it says.
 
     Whether a factorization succeeded is not checked: see `take_checks`.
 
     Raises `UnsupportedOperator`, and nothing else, if the graph cannot be lowered. Safe to call from several threads.
     """
     # a handler may ask torch about dtypes, and keeps the answer: not as a tensor of whoever is tracing this graph
-    with context() as messages, _disable_current_modes():
-        walk = _Walk(graph, lifted)
+    with context() as messages, _disable_current_modes(), narrowing(on=not float64):
+        other = narrowed(graph, lifted)
+        walk = _Walk(graph, lifted) if other is None else _Walk(other.graph, other.lifted)
         try:
             module = walk.build()
             walk.current = "module"
@@ -60,7 +65,7 @@ def lower(graph: GraphModule, lifted: Sequence[Lifted] = ()) -> Module:
             reason = f"internal error: {type(error).__name__}: {error}"
             raise UnsupportedOperator(walk.current, reason, line=walk.line) from error
         walk.check(finished)
-        return finished
+        return finished if other is None else replace(finished, called_as=other.called_as(finished.signature))
 
 
 def draws_of(graph: GraphModule) -> int:

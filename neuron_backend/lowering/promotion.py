@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from neuron_backend.lowering.array import Array, LiftedNumber
-from neuron_backend.lowering.dtypes import accumulator
+from neuron_backend.lowering.dtypes import accumulator, available
 from neuron_backend.lowering.sources import conform
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def common_dtype(left: Operand, right: Operand) -> torch.dtype:
     first, second = (
         _stand_in(each.dtype, scalar=not each.shape) if isinstance(each, Array) else each for each in (left, right)
     )
-    return torch.result_type(first, second)
+    return available(torch.result_type(first, second))
 
 
 def compute_dtype(dtype: torch.dtype, *operands: Operand) -> torch.dtype:

@@ -10,7 +10,6 @@ import torch
 from neuron_backend.lowering.array import Array, constant
 from neuron_backend.lowering.distributions import exponential, integers, normal, positive, uniform, wide_bits
 from neuron_backend.lowering.dtypes import accumulator
-from neuron_backend.lowering.errors import Refused
 from neuron_backend.lowering.reductions import total
 from neuron_backend.lowering.regions import sort
 from neuron_backend.lowering.registry import draws, lowers
@@ -54,11 +53,12 @@ draws("aten.randn.default", "aten.randn.generator", "aten.randn_like.default", "
 @draws("aten.uniform.default")
 def _uniform(call: Call, _x: Array, low: float = 0.0, high: float = 1.0, **_options: Any) -> Array:
     """Where rounding gives the upper bound, which does not belong to the range, it gives the lower."""
-    out = call.out
-    if out.dtype.is_complex:
-        raise Refused("uniform_ of complex numbers is not supported")
-    values = (uniform(call.stream, out.dtype, out.shape) * (high - low) + low).to(out.dtype)
-    return values if high == low else (values < high).where(values, low)
+
+    def between(stream: Stream, dtype: torch.dtype, shape: tuple[int, ...]) -> Array:
+        values = (uniform(stream, dtype, shape) * (high - low) + low).to(dtype)
+        return values if high == low else (values < high).where(values, low)
+
+    return _filled(between)(call)
 
 
 def _normal(call: Call, mean: Operand, deviation: Operand) -> Array:

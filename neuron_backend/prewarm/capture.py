@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree
 
 from neuron_backend import programs
+from neuron_backend.compilers import get_compiler
 from neuron_backend.eager import dispatch, get_fallback_ops
 from neuron_backend.prewarm.hollow import hollow, hollow_inputs, hollow_module
 from neuron_backend.prewarm.reading import values_refused
@@ -26,13 +27,16 @@ def recording(recorder: Recorder) -> Iterator[None]:
     """Have every operator and graph of this process recorded, and none run.
 
     What was compiled before is forgotten for as long as this lasts, so that it is asked for again; Dynamo forgets it
-    for good, and finds it in the cache at the next call.
+    for good, and finds it in the cache at the next call. So it does with what is compiled meanwhile, if that is for a
+    target that has not the types of this process's.
     """
     torch._dynamo.reset()  # noqa: SLF001 - torch documents it so
     with ExitStack() as stack:
         stack.enter_context(dispatch.without_plans())
         stack.enter_context(values_refused())
         stack.enter_context(programs.recorded_by(recorder))
+        if recorder.has_float64 != get_compiler().has_float64:
+            stack.callback(torch._dynamo.reset)  # noqa: SLF001
         yield
 
 

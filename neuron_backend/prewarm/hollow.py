@@ -24,7 +24,7 @@ def blank(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         count *= size
     # calloc: large blocks come from the system as they are, torch.zeros would write them
     memory = torch.from_numpy(np.zeros(count * dtype.itemsize, dtype=np.uint8))
-    return memory.view(dtype).reshape(tuple(shape)) if count else torch.empty(tuple(shape), dtype=dtype)
+    return memory.view(dtype).reshape(tuple(shape)) if count else torch.empty(tuple(shape), dtype=dtype, device="cpu")
 
 
 def hollow(tensor: torch.Tensor) -> torch.Tensor:

@@ -45,8 +45,8 @@ class Unrun:
 
     @property
     def signature(self) -> Signature:
-        """What it takes and gives, as the module says."""
-        return self._module.signature
+        """What it takes and gives; see `Executable`."""
+        return self._module.called_as or self._module.signature
 
     @property
     def direct(self) -> None:
@@ -86,6 +86,11 @@ class Recorder:
         self._results: dict[tuple[Kind, str], Future[Program]] = {}
         self._of_bucket: list[tuple[Kind, str]] = []
         self._unsupported: list[UnsupportedOperator] = []
+
+    @property
+    def has_float64(self) -> bool:
+        """Whether the target computes in float64."""
+        return self._compiler.has_float64
 
     def get(self, kind: Kind, module: Module) -> Executable:
         """Begin to compile ``module``, unless that was begun before, and return what stands in for it."""

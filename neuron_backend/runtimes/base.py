@@ -17,7 +17,7 @@ class Executable(Protocol):
 
     @property
     def signature(self) -> Signature:
-        """What it takes and gives, as the module says."""
+        """What it takes and gives, as the module says, or `neuron_backend.module.Module.called_as`."""
 
     @property
     def direct(self) -> tuple[object, ...] | None:

@@ -110,7 +110,7 @@ class NrtExecutable:
         self._library.check_process()
         check_inputs(self._signature, inputs)
         library = self._library
-        outputs = [torch.empty(spec.shape, dtype=spec.dtype) for spec in self._signature.outputs]
+        outputs = [torch.empty(spec.shape, dtype=spec.dtype, device="cpu") for spec in self._signature.outputs]
         with ExitStack() as stack:
             given = [(name, self._allocate(stack, name, inputs[index])) for index, name in self._inputs]
             made = [(name, self._allocate(stack, name, outputs[index])) for index, name in self._outputs]

@@ -11,6 +11,14 @@ from torch import nn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+COMPRESSED = r"sparse compressed \(CSR.*to_dense\(\)\), or keep them on the CPU"
+
+
+def compressed(make: Callable[..., torch.Tensor], place: str, **options: Any) -> torch.Tensor:
+    pointers, indices, values = torch.tensor([0, 1, 2]), torch.tensor([0, 1]), torch.ones(2)
+    return make(pointers.to(place), indices.to(place), values.to(place), (2, 2), **options)
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "sparse, moved": (lambda: torch.eye(3).to_sparse().to("neuron"), r"sparse \(COO\)"),
     "sparse, made": (
@@ -26,7 +34,28 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]).to("neuron"),
         "nested tensors",
     ),
-    "compressed": (lambda: torch.eye(3).to_sparse_csr().to("neuron") @ torch.ones(3, 3, device="neuron"), "sparse"),
+    "nested, made": (
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], device="neuron"),
+        "nested tensors.*layout=torch.jagged",
+    ),
+    "nested, of tensors of the device": (
+        lambda: torch.nested.as_nested_tensor([torch.ones(2, device="neuron"), torch.ones(3, device="neuron")]),
+        "nested tensors",
+    ),
+    "CSR, moved": (lambda: torch.eye(4).to_sparse_csr().to("neuron"), COMPRESSED),
+    "CSC, moved": (lambda: torch.eye(4).to_sparse_csc().to("neuron"), COMPRESSED),
+    "BSR, moved": (lambda: torch.eye(4).to_sparse_bsr((2, 2)).to("neuron"), COMPRESSED),
+    "BSC, moved with its gradient": (
+        lambda: torch.eye(4, requires_grad=True).to_sparse_bsc((2, 2)).to("neuron"),
+        COMPRESSED,
+    ),
+    "CSR, made": (lambda: compressed(torch.sparse_csr_tensor, "cpu", device="neuron"), COMPRESSED),
+    "CSC, made of tensors of the device": (lambda: compressed(torch.sparse_csc_tensor, "neuron"), COMPRESSED),
+    "CSR, of zeros": (lambda: torch.zeros(2, 2, layout=torch.sparse_csr, device="neuron"), COMPRESSED),
+    "CSR on the host beside a tensor of the device": (
+        lambda: torch.eye(3).to_sparse_csr() @ torch.ones(3, 3, device="neuron"),
+        COMPRESSED,
+    ),
 }
 
 
@@ -38,6 +67,15 @@ def test_what_is_not_strided_is_refused_in_one_sentence(make: Callable[[], Any],
     first = str(raised.value).split("\n", maxsplit=1)[0]
     assert first.startswith("device 'neuron'")
     assert len(first) < 250
+
+
+def test_ragged_tensors_of_layout_jagged_work_and_nested_ones_of_the_host_still_do() -> None:
+    rows = [torch.rand(2, 3), torch.rand(4, 3)]
+    ragged = torch.nested.nested_tensor(rows, layout=torch.jagged, device="neuron").softmax(-1)
+    torch.testing.assert_close(ragged.values().cpu(), torch.cat(rows).softmax(-1))
+    nested = torch.nested.nested_tensor(rows)
+    assert nested.device.type == "cpu"
+    assert torch.equal(nested.to_padded_tensor(0)[1], rows[1])
 
 
 TRANSFORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -93,6 +93,7 @@ def train(network: nn.Module, lengths: tuple[int, ...], *, backward: bool) -> No
 # Torch's own remark about what it meets inside of a function: warnings are errors in tests.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 @pytest.mark.parametrize(("backward", "order"), [(False, (6, 5)), (True, (6, 5))])
+@pytest.mark.share(1)
 def test_a_job_finds_forward_and_backward_whatever_length_comes_first(backward, order):
     with torch.device("meta"):
         network = Block()
@@ -152,6 +153,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+@pytest.mark.share(1)
 def test_a_training_step_finds_loss_gradients_and_optimizer_too(name):
     def make() -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
         network = nn.Sequential(nn.Embedding(11, 8), nn.Linear(8, 11)).to("neuron")
