@@ -1,9 +1,13 @@
-"""Embedding bags: rows of a table, reduced over the bags that offsets cut a list of indices into; and the gradients."""
+"""Embedding bags: rows of a table, reduced over the bags that offsets cut a list of indices into; and the gradients.
+
+Sums of 16-bit floats are made in float32: a bag has many rows.
+"""
 
 from __future__ import annotations
 
 import torch
 
+from neuron_backend.lowering.dtypes import accumulator
 from neuron_backend.lowering.rewriting import rewrites
 
 _MEAN, _MAX = 1, 2
@@ -37,10 +41,11 @@ def _embedding_bag(  # noqa: PLR0917  PyTorch's own signature
     if mode == _MAX:
         output, places = _maxima(rows, bag, counts, indices, size)
         return output, bag, size, places
+    rows = rows.to(accumulator(rows.dtype))
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(1)
     rows = torch.where(counts.unsqueeze(1), rows, 0)
-    output = weight.new_zeros(bags, weight.shape[1]).index_add(0, bag, rows)
+    output = rows.new_zeros(bags, weight.shape[1]).index_add(0, bag, rows)
     if mode == _MEAN:
         output = output / size.clamp(min=1).unsqueeze(1)
     return output.to(weight.dtype), bag, size, places
@@ -76,11 +81,12 @@ def _dense_backward(  # noqa: PLR0917  PyTorch's own signature
     per_sample_weights: torch.Tensor | None,
     padding_idx: int = -1,
 ) -> torch.Tensor:
-    width = gradient.shape[1]
-    table = gradient.new_zeros(num_weights + 1, width)  # the last row takes what belongs to none
+    dtype = gradient.dtype
+    gradient = gradient.to(accumulator(dtype))
+    table = gradient.new_zeros(num_weights + 1, gradient.shape[1])  # the last row takes what belongs to none
     if mode == _MAX:
         places = torch.where(maximum_indices < 0, num_weights, maximum_indices)
-        return table.scatter_add(0, places, gradient)[:num_weights]
+        return table.scatter_add(0, places, gradient)[:num_weights].to(dtype)
     if mode == _MEAN:
         gradient = gradient / size.clamp(min=1).unsqueeze(1)
     rows = gradient[bag]
@@ -90,7 +96,7 @@ def _dense_backward(  # noqa: PLR0917  PyTorch's own signature
         frequency = bag.new_zeros(num_weights).index_add(0, indices, torch.ones_like(bag))
         rows = rows / frequency[indices].unsqueeze(1)
     places = torch.where(indices == padding_idx, num_weights, indices)
-    return table.index_add(0, places, rows.to(table.dtype))[:num_weights]
+    return table.index_add(0, places, rows)[:num_weights].to(dtype)
 
 
 @rewrites("aten._embedding_bag_backward.default")
@@ -128,5 +134,6 @@ def _weights_backward(  # noqa: PLR0917  PyTorch's own signature
     padding_idx: int = -1,
 ) -> torch.Tensor:
     del offsets, mode  # weights per sample go with sums only
-    products = (gradient[bag] * weight[indices]).sum(1)
-    return torch.where(indices == padding_idx, 0, products)
+    wide = accumulator(weight.dtype)
+    products = (gradient[bag].to(wide) * weight[indices].to(wide)).sum(1)
+    return torch.where(indices == padding_idx, 0, products).to(weight.dtype)

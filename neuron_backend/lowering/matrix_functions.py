@@ -9,6 +9,7 @@ import torch
 
 from neuron_backend.lowering.array import constant
 from neuron_backend.lowering.complexes import modulus
+from neuron_backend.lowering.dtypes import accumulator
 from neuron_backend.lowering.linear import identity, product
 from neuron_backend.lowering.loops import while_loop
 from neuron_backend.lowering.reductions import fold, total
@@ -26,6 +27,10 @@ _LARGEST_NORM = 1.0
 
 @lowers("aten.linalg_matrix_exp.default")
 def _exponential(_call: Call, x: Array) -> Array:
+    return _exponential_of(x.to(accumulator(x.dtype))).to(x.dtype)
+
+
+def _exponential_of(x: Array) -> Array:
     """Halve each matrix until its norm is small, sum the series by Horner's scheme, square as often."""
     batch = x.shape[:-2]
     size = modulus(x) if x.is_complex else x.apply("abs")

@@ -1,4 +1,4 @@
-"""Running sums, products and extremes along one dimension, by doubling: log2(n) shifted additions, no loop."""
+"""Running sums, products and extremes along one dimension, by doubling: log2(n) shifted additions, mostly no loop."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import torch
 from neuron_backend.lowering.array import constant
 from neuron_backend.lowering.dtypes import accumulator
 from neuron_backend.lowering.extremes import LAST_PLACE, better_of, least
+from neuron_backend.lowering.loops import repeat
+from neuron_backend.lowering.reductions import total
 from neuron_backend.lowering.registry import lowers
 from neuron_backend.lowering.sources import iota
 
@@ -65,7 +67,35 @@ def running_sum(x: Array, dim: int) -> Array:
 
 lowers("aten.cumsum.default")(_running(lambda a, b: a + b, 0))
 lowers("aten.cumprod.default")(_running(lambda a, b: a * b, 1))
-lowers("aten.logcumsumexp.default", "aten._logcumsumexp.default")(_running(_log_add, -math.inf))
+_real_running_log_sum = _running(_log_add, -math.inf)
+
+
+@lowers("aten.logcumsumexp.default", "aten._logcumsumexp.default")
+def _running_log_sum(call: Call, x: Array, dim: int) -> Array:
+    """Of complex numbers one after the other: only so does each logarithm have the branch that the CPU's has."""
+    if not x.is_complex:
+        return _real_running_log_sum(call, x, dim)
+    if not x.rank:
+        return x
+    axis = dim % x.rank
+    along = [other for other in range(x.rank) if other != axis]
+
+    def body(step: Array, sums: Array, current: Array) -> list[Array]:
+        here = iota(x.shape, axis, torch.int32).equals(step.broadcast(x.shape))
+        current = _complex_log_add(total(here.where(x, 0), [axis]), current)
+        return [here.where(current.spread(x.shape, along), sums), current]
+
+    nothing = x.slice(axis, 0, 1).reshape([x.shape[other] for other in along]).real.full(-math.inf)
+    return repeat(x.shape[axis], [x.full(0), nothing.joined(nothing.full(0))], body)[0]
+
+
+def _complex_log_add(a: Array, b: Array) -> Array:
+    """log(exp(a) + exp(b)): the one with the larger real part, and what the other adds to it."""
+    larger = a.real >= b.real
+    high, low = larger.where(a, b), larger.where(b, a)
+    result = (low - high).apply("exponential").apply("log_plus_one") + high
+    result = low.real.equals(-math.inf).where(high, result)
+    return (a.is_nan() | b.is_nan()).where(high.real.full(math.nan).joined(high.real.full(math.nan)), result)
 
 
 def _running_extreme(*, largest: bool) -> Callable[..., tuple[Array, Array]]:

@@ -23,8 +23,8 @@ UNINITIALISED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strid
 _FIRST_RESULT = frozenset({"native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"})
 # Entries whose second result is a place: among equals, which integers and bfloat16 have, any is right.
 _PLACES = frozenset({"topk", "kthvalue", "median", "nanmedian", "mode", "sort"})
-# Entries that want a tensor of theirs, one of integers, on the CPU whatever the device.
-_INTEGERS_ON_CPU = frozenset({"tensor_split"})
+# Entries that want all tensors but the first on the CPU whatever the device.
+_INDICES_ON_CPU = frozenset({"tensor_split"})
 # Entries that are right up to a sign or a rotation, which OpInfo's own post-processing takes out.
 _UP_TO_A_GAUGE = ("linalg.eig", "linalg.svd", "linalg.qr", "svd", "pca_lowrank", "svd_lowrank", "geqrf", "qr")
 # Without one of these, an entry has no float32 in it: it is swept with what it has, in the column of float32.
@@ -71,10 +71,8 @@ class Sample:
 
     def placed(self, *, gradient: bool) -> list[torch.Tensor]:
         """Return the tensors, copied to the device as leaves."""
-        stay = self.entry.name in _INTEGERS_ON_CPU
-        return [
-            each if stay and not each.is_floating_point() else _placed(each, gradient=gradient) for each in self.tensors
-        ]
+        moved = [_placed(each, gradient=gradient) for each in self.tensors]
+        return [*moved[:1], *self.tensors[1:]] if self.entry.name in _INDICES_ON_CPU else moved
 
     @property
     def ties(self) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._functorch.aot_autograd import aot_function
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from neuron_backend.dynamo.backend import _program
@@ -57,6 +58,10 @@ def check(name: str, sample: Sample, *, gradient: bool) -> Outcome:
                 results += gradients(results, copies)
     except UnsupportedOperator as error:
         return Outcome(name, UNSUPPORTED, f"{error.operator}: {error.reason}")
+    except DynamicOutputShapeException as error:
+        return Outcome(name, UNSUPPORTED, f"{error.func}: the size of its result depends on values")
+    except DataDependentOutputException as error:
+        return Outcome(name, UNSUPPORTED, f"{error.func}: Python reads its value")
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what the table has to say
         return Outcome(name, UNSUPPORTED, f"{type(error).__name__}: {' '.join(str(error).split())}")
     text = difference(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.sweep.outcome import Task
 
 RECORDS = Path(__file__).parent / "records"
+_SAMPLES = "# samples: "
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -43,16 +44,21 @@ def record_path(task: Task) -> Path:
 
 
 def write_record(task: Task, outcomes: Iterable[Outcome]) -> None:
-    """Write the list of a whole column, sorted so that a difference is short."""
+    """Write the list of a whole column, sorted so that a difference is short, below how many samples it is of."""
     RECORDS.mkdir(exist_ok=True)
     lines = [f"{each.operator}\t{each.status}\t{_stable(each.reason)}".rstrip() for each in outcomes]
-    record_path(task).write_text("".join(f"{line}\n" for line in sorted(lines)))
+    record_path(task).write_text("".join(f"{line}\n" for line in [f"{_SAMPLES}{task.samples}", *sorted(lines)]))
 
 
 def read_record(path: Path) -> list[Outcome]:
     """Read what `write_record` wrote."""
-    rows = [line.split("\t") for line in path.read_text().splitlines()]
+    rows = [line.split("\t") for line in path.read_text().splitlines()[1:]]
     return [Outcome(row[0], row[1], row[2] if len(row) > 2 else "") for row in rows]
+
+
+def samples_of(path: Path) -> int:
+    """Return how many samples of each operator a record is of, at least."""
+    return int(path.read_text().partition("\n")[0].removeprefix(_SAMPLES))
 
 
 def _stable(reason: str) -> str:
