@@ -69,6 +69,7 @@ def test_what_is_not_strided_is_refused_in_one_sentence(make: Callable[[], Any],
     assert len(first) < 250
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")  # once in a process
 def test_ragged_tensors_of_layout_jagged_work_and_nested_ones_of_the_host_still_do() -> None:
     rows = [torch.rand(2, 3), torch.rand(4, 3)]
     ragged = torch.nested.nested_tensor(rows, layout=torch.jagged, device="neuron").softmax(-1)
