@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_impls import _is_op_registered_to_fake_rule, register_op_impl
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 aten = torch.ops.aten
 
@@ -66,7 +69,10 @@ def _least_squares_shapes(
 
 def complete_inference() -> None:
     """Tell PyTorch's fake tensors what these operators return on the device; on other devices it stays open."""
-    rules = {**dict.fromkeys(_CTC_LOSS, _alignment_shapes), aten.linalg_lstsq.default: _least_squares_shapes}
+    rules: dict[Any, Callable[..., Any]] = {
+        **dict.fromkeys(_CTC_LOSS, _alignment_shapes),
+        aten.linalg_lstsq.default: _least_squares_shapes,
+    }
     for operator, rule in rules.items():
         if not _is_op_registered_to_fake_rule(operator):
             register_op_impl(operator)(rule)

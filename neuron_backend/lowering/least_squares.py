@@ -12,9 +12,11 @@ def _of_full_rank(matrix: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Solve R x = Q^H b; with more unknowns than equations, the shortest solution, by A^H = Q R."""
     if matrix.shape[-2] >= matrix.shape[-1]:
         orthogonal, triangle = torch.linalg.qr(matrix)
-        return torch.linalg.solve_triangular(triangle, orthogonal.mH @ right, upper=True)
-    orthogonal, triangle = torch.linalg.qr(matrix.mH)
-    return orthogonal @ torch.linalg.solve_triangular(triangle.mH, right, upper=False)
+        result: torch.Tensor = torch.linalg.solve_triangular(triangle, orthogonal.mH @ right, upper=True)
+    else:
+        orthogonal, triangle = torch.linalg.qr(matrix.mH)
+        result = orthogonal @ torch.linalg.solve_triangular(triangle.mH, right, upper=False)
+    return result
 
 
 @rewrites("aten.linalg_lstsq.default")

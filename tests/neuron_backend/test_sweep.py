@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 LOWERED = Task("lowered", "float32", gradient=False, samples=1)
 # So many operators of a column are swept by `make test`; what has its gradient right has its value right too.
-SHARES = {"lowered-float32": 0, "lowered-float32-gradient": 5, "device-float32-gradient": 5}
-SHARE = 2  # of each other column
+SHARES = {"lowered-float32": 0, "lowered-float32-gradient": 4, "device-float32-gradient": 4}
+SHARE = 1  # of each other column
 MIXED = (sys.executable, "-m", "tests.sweep.mixed")
 RIGHT = {OK, HOST}
 
@@ -54,7 +54,7 @@ def test_operators_that_were_right_are_right_still_in_every_column(tmp_path: Pat
     for task in operators.recorded():
         recorded = _recorded(task)
         before |= {f"{task.name}:{name}": recorded[name] for name in _share(task)}
-    assert len(before) >= 2 * len(operators.recorded())
+    assert len(before) > len(operators.recorded())
     outcomes = run(LOWERED, list(before), environment={"NEURON_CACHE_NODE_DIR": str(tmp_path)}, command=MIXED)
     assert _worse(before, outcomes) == []
 
