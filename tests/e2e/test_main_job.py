@@ -106,6 +106,7 @@ def test_with_a_server_a_cluster_compiles_each_program_once_and_the_next_job_non
     assert len(warnings_of(fourth[0])) == 1, fourth[0].stderr
 
 
+@SOAK  # tests/scenario/test_direct.py holds a folder and a bucket to one compile for each key, in lighter processes
 def test_with_a_shared_folder_a_cluster_needs_no_server(tmp_path, per_node):
     example = "train_digits"
     own = [job_environment(tmp_path / "reference", "")]

@@ -104,6 +104,7 @@ def test_each_way_to_fail_leaves_nothing_behind_and_tells_every_rank_why(mode: s
     assert all(bool(output) == (status == 0) for status, _, output in ended)
 
 
+@pytest.mark.soak
 def test_a_compiler_that_fails_once_in_64_runs_costs_one_run_and_no_rank(tmp_path: Path) -> None:
     """64 programs, 4 ranks on one node: one run ends with status 70, is made good, and all ranks run the same bytes."""
     fake = install_neuronx_cc(tmp_path / "real")

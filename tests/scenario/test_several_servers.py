@@ -162,6 +162,7 @@ def report(processes: int, keys: int, compiled: Counter[int], slowest: float) ->
     print(f"\n{line}")  # noqa: T201 - the figures that -s shows
 
 
+@pytest.mark.soak  # the test below has a cold cluster too, and a harder time
 @pytest.mark.parametrize(("processes", "keys"), SIZES)
 def test_a_cold_cluster_compiles_each_key_once(cluster: Cluster, tmp_path: Path, processes: int, keys: int) -> None:
     with balanced([server.url for server in cluster.servers]) as balancer:

@@ -46,9 +46,12 @@ def text() -> Callable[[Module], str]:
 def run_xla(xla_client_: Any, text: Callable[[Module], str]) -> Callable[[Module, Tensors], list[torch.Tensor]]:
     device = xla_client_.local_devices()[0]
     devices = _jax.DeviceList((device,))
+    options = xla_client.CompileOptions()
+    # what the module means is tested, not LLVM: without its optimizations a compile takes half the time
+    options.env_option_overrides = [("xla_backend_optimization_level", 0), ("xla_llvm_disable_expensive_passes", True)]
 
     def run(module: Module, inputs: Tensors) -> list[torch.Tensor]:
-        executable = xla_client_.compile_and_load(text(module), devices, xla_client.CompileOptions())
+        executable = xla_client_.compile_and_load(text(module), devices, options)
         buffers = [
             _jax.dlpack_managed_tensor_to_buffer(torch.utils.dlpack.to_dlpack(each.contiguous()), device, None)
             for each in inputs
