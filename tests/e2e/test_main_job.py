@@ -13,6 +13,8 @@ from tests.support.servers import running_server
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.servers import Server
+
 STEPS = 4
 KINDS = {"train_digits": {"eager"}, "train_gpt": {"eager", "graph"}}
 
@@ -73,18 +75,23 @@ def two_nodes(folder: Path, url: str, config: Path | None, per_node: int) -> lis
     return [job_environment(folder / f"node-{node}", url, config) for node in (0, 1) for _ in range(per_node)]
 
 
+def fill(server: Server, example: str, reference: list[float], per_node: int, folder: Path) -> list[Rank]:
+    """Run a cold job on two nodes, then the same on a third one, ``node-9``; return what the cold ranks did."""
+    cold = run_ranks(example, two_nodes(folder, server.url, server.config, per_node), folder / "cold", steps=STEPS)
+    check_cold(cold, example, reference)
+
+    fresh = [job_environment(folder / "node-9", server.url, server.config)] * per_node
+    second = run_ranks(example, fresh, folder / "second", steps=STEPS)
+    check_warm(second, cold)
+    assert sum(rank.summary["hits"]["remote"] for rank in second) == len(distinct_keys(cold))
+    return cold
+
+
 def test_with_a_server_a_cluster_compiles_each_program_once_and_the_next_job_none(
     example, reference, per_node, tmp_path
 ):
     with running_server(tmp_path / "server") as server:
-        ranks = two_nodes(tmp_path, server.url, server.config, per_node)
-        cold = run_ranks(example, ranks, tmp_path / "cold", steps=STEPS)
-        check_cold(cold, example, reference)
-
-        fresh = [job_environment(tmp_path / "node-9", server.url, server.config)] * per_node
-        second = run_ranks(example, fresh, tmp_path / "second", steps=STEPS)
-        check_warm(second, cold)
-        assert sum(rank.summary["hits"]["remote"] for rank in second) == len(distinct_keys(cold))
+        cold = fill(server, example, reference, per_node, tmp_path)
 
         keys = distinct_keys(cold)
         for kind, other in (("eager", "graph"), ("graph", "eager")):
@@ -96,7 +103,13 @@ def test_with_a_server_a_cluster_compiles_each_program_once_and_the_next_job_non
             keys_of_kind = {path.name for path in server.data.glob(f"**/default/{kind}/??/*") if path.is_dir()}
             assert keys_of_kind == found
 
-    gone = [job_environment(tmp_path / "node-9", server.url, server.config)]
+
+@SOAK
+def test_a_server_that_is_gone_costs_a_warm_node_nothing_and_a_cold_one_its_compiles(example, reference, tmp_path):
+    with running_server(tmp_path / "server") as server:
+        cold = fill(server, example, reference, 1, tmp_path)
+        gone = [job_environment(tmp_path / "node-9", server.url, server.config)]
+
     check_warm(run_ranks(example, gone, tmp_path / "third", steps=STEPS), cold)
 
     shutil.rmtree(tmp_path / "node-9")
