@@ -25,8 +25,8 @@ $(VENV)/.done: pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/python examples/demo.py
 
-# three at a time on two cores, because tests of servers and leases wait more than they compute; then client and server,
-# each test on one of the other Pythons found here
+# three at a time on two cores, because tests of servers and leases wait more than they compute; then a share of client
+# and server on the other Pythons found here
 test: setup
 	$(BIN)/neff-cache backend build
 	$(BIN)/python -m pytest -m "not soak" -n 3 --dist worksteal

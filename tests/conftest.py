@@ -45,10 +45,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in alike[mark.args[0] :]:
             item.add_marker(pytest.mark.soak)
     part, parts = map(int, config.getoption("--part").split("/"))
-    others = [item for item in items if int.from_bytes(_digest(item)) % parts != part - 1]
+    others = [
+        item
+        for item in items
+        if int.from_bytes(_digest(item)) % parts != part - 1 and not item.get_closest_marker("each")
+    ]
     if others:
         config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if int.from_bytes(_digest(item)) % parts == part - 1]
+        left_out = set(others)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def _digest(item: pytest.Item) -> bytes:

@@ -270,6 +270,7 @@ def test_a_small_disk_is_filled_to_the_reserve_and_never_broken(small_disk: Path
         assert list((server.data / "store" / ".uploads").iterdir()) == []
 
 
+@pytest.mark.soak
 def test_a_disk_that_others_filled_refuses_writes_and_serves_reads(small_disk: Path) -> None:
     stored, late = build("stored", os.urandom(MIB), log=None), build("late", os.urandom(MIB), log=None)
     with running_server(small_disk, environment={"NEFF_CACHE_RESERVE_BYTES": "0"}) as server:

@@ -53,6 +53,7 @@ def test_lines_have_the_fields_that_are_documented_and_no_secret(
     assert not any(secret in said for secret in (*SECRETS, token))
 
 
+@pytest.mark.soak
 def test_a_level_silences_what_is_below_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     environment = {"NEFF_CACHE_ACCESS_LOG": "true", "NEFF_CACHE_LOG_LEVEL": "warning"}
     with running_server(tmp_path, environment=environment) as server:

@@ -163,6 +163,7 @@ def test_metrics_are_named_as_prometheus_asks_and_come_from_where_they_say() -> 
         importlib.import_module(f"cache_server.{found.source}")
 
 
+@pytest.mark.soak
 def test_what_jobs_saved_is_still_known_after_a_restart(tmp_path: Path) -> None:
     for total in (80.25, 160.5):
         with running_server(tmp_path) as server:

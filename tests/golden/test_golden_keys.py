@@ -19,6 +19,9 @@ import pytest
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KEYS = HERE / "keys.json"
+
+pytestmark = pytest.mark.each
+
 MODULES = sorted(path.stem for path in (HERE / "modules").glob("*.mlir"))
 
 try:

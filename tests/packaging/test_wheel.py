@@ -115,6 +115,7 @@ def test_the_server_starts_from_the_wheel_alone(wheel, tmp_path):
         process.stdout.close()
 
 
+@pytest.mark.soak
 def test_torch_is_whole_beside_the_base_install(wheel, tmp_path):
     python = environment(tmp_path / "torch", wheel, "torch", "numpy")
     assert run(python.parent / "neff-cache", "--version").strip() == "neff-cache 0.1.0"

@@ -352,6 +352,7 @@ def test_a_program_that_nobody_vouches_for_is_not_even_fetched(site: Site):
     assert len(sent) < size >> 21
 
 
+@pytest.mark.soak
 def test_the_same_lies_are_believed_without_a_list_of_keys(site: Site, tmp_path: Path):
     asked = document("no list")
     entry, neff, _ = hostile("a forged entry with the right digest of other bytes", asked)

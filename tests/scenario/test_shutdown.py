@@ -206,6 +206,7 @@ def _beat(caller: Caller, built: Built, token: str, stop: threading.Event) -> No
         assert caller.call("PATCH", built.lease, {"token": token}).status in {200, 409}
 
 
+@pytest.mark.soak
 def test_a_second_signal_ends_the_server_at_once_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     with running_server(tmp_path, environment={"NEFF_CACHE_SHUTDOWN_SECONDS": "600"}) as server:
         built = build("half", os.urandom(BODY), log=None)

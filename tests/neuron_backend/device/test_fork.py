@@ -58,6 +58,7 @@ in_child(work)
     assert run_python(script) == "no error\n"
 
 
+@pytest.mark.soak
 def test_a_child_forked_before_first_use_may_use_the_device(run_python: Callable[..., str]) -> None:
     script = f"""{_FORK}
 def work():

@@ -102,6 +102,7 @@ print(torch.neuron.memory_allocated(0), torch.neuron.memory_allocated(1))
     assert run_python(script, NEURON_BACKEND_DEVICES="2").split() == ["0", "12"]
 
 
+@pytest.mark.soak
 def test_a_limit_that_means_nothing_is_refused(run_python: Callable[..., str]) -> None:
     script = """
 import torch

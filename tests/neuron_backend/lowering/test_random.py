@@ -133,6 +133,7 @@ DISCRETE: dict[str, tuple[Function, dict[float, float]]] = {
 }
 
 
+@pytest.mark.soak
 def test_counts_have_their_distribution(draw: Draw) -> None:
     def everything(x: torch.Tensor) -> list[torch.Tensor]:
         return [function(x.clone())[0] for function, _ in DISCRETE.values()]

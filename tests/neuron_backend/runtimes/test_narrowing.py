@@ -157,6 +157,7 @@ def training() -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 @pytest.mark.filterwarnings(f"ignore:{SAID}")
+@pytest.mark.soak
 def test_a_prewarm_without_the_chip_publishes_the_keys_that_a_job_in_float64_asks_for(
     compiled: list[str], installed: dict[str, str]
 ) -> None:

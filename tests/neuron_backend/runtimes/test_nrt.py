@@ -188,6 +188,7 @@ FORK = (
 )
 
 
+@pytest.mark.soak
 def test_a_forked_child_is_refused_the_parents_device_and_does_not_close_it(
     library: Path, compile_for_device, tmp_path: Path
 ) -> None:
