@@ -1,8 +1,8 @@
 """Run the tests that need no torch on every other supported Python found here.
 
 Looks for ``python3.12`` and ``python3.13`` on PATH and among pyenv's versions. Each gets an environment of its own
-below ``.venv``; one that is not found is one visible line. The golden keys are computed on each. Of the other tests half
-runs here, on one Python each, chosen by the test's name; with ``--all`` every test runs on each of them.
+below ``.venv``; one that is not found is one visible line. The golden keys are computed on each. Of the other tests
+half runs here, on one Python each, chosen by the test's name; with ``--all`` every test runs on each of them.
 """
 
 from __future__ import annotations

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from client.cache import Cache
 from tests.cache_server.harness import build
 from tests.client.programs import compiled, document
 from tests.support.http_calls import Caller
 from tests.support.servers import running_server
-
-if TYPE_CHECKING:
-    import pytest
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "logging.md"
 SECRETS = ("query-secret", "header-secret", "body-secret")
