@@ -251,9 +251,9 @@ def in_parallel(
             for future in as_completed(futures):
                 future.result()
         except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # first: what ends at ``stop`` makes room for the next
             if stop is not None:
                 stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [future.result() for future in futures]
 

@@ -141,9 +141,9 @@ class Shadow:
             try:
                 self._judge(case)
             except Exception as error:  # noqa: BLE001 - whatever it is, it must not look like the job's
-                self._count("failed")
                 reason = str(error) if isinstance(error, NeffCacheError) else repr(error)
                 self._notices.warn(f"{SETTING} failed", f"a hit could not be checked ({SETTING}): {reason}")
+                self._count("failed")
             finally:
                 self._let_go(case.size)
 
@@ -155,7 +155,6 @@ class Shadow:
         if not text:
             self._count("equal" if equal else "close")
             return
-        self._count("different")
         with self._lock:
             if len(self._differences) < MOST_KEPT:
                 self._differences[case.key] = text
@@ -165,6 +164,7 @@ class Shadow:
             f"module does: {text}. The job goes on with the cache's program; `neff-cache show {case.key}` says who "
             "made it",
         )
+        self._count("different")  # last: who waits for the figure finds the rest said
 
     def _count(self, name: str) -> None:
         with self._lock:
