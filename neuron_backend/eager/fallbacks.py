@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import warnings
 from collections import Counter
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from types import FrameType
+from neuron_backend.user_code import user_level
 
 _lock = threading.Lock()
 _ran: Counter[str] = Counter()
@@ -40,16 +37,3 @@ def record_fallback(operator: str, reason: str, *, warn: bool = True) -> None:
         warnings.warn(
             f"operator {operator} runs on the CPU, not on neuron: {reason}", UserWarning, stacklevel=user_level()
         )
-
-
-def user_level() -> int:
-    """Return the ``stacklevel`` at which a warning of our caller's points at the user's own line."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `warnings` does itself
-    level = 1
-    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in {
-        "neuron_backend",
-        "torch",
-    }:
-        frame = frame.f_back
-        level += 1
-    return level

@@ -6,8 +6,8 @@ import threading
 import warnings
 from typing import TYPE_CHECKING
 
-from neuron_backend.eager.fallbacks import user_level
 from neuron_backend.runtimes.signature import check_inputs
+from neuron_backend.user_code import user_level
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
