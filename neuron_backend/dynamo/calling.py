@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from neuron_backend import programs
 from neuron_backend.dynamo.aliases import shared
 from neuron_backend.lowering import is_random
-from neuron_backend.prewarm.reading import COPY, ValueNeeded
+from neuron_backend.reading import COPY, ValueNeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ from neuron_backend.eager import random, signature
 from neuron_backend.eager.fallbacks import record_fallback
 from neuron_backend.eager.operators import DYNAMIC, VALUE
 from neuron_backend.eager.tracing import UNKNOWN
-from neuron_backend.prewarm.reading import ValueNeeded
+from neuron_backend.reading import ValueNeeded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

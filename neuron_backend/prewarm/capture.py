@@ -13,8 +13,8 @@ from neuron_backend import programs
 from neuron_backend.compilers import get_compiler
 from neuron_backend.eager import dispatch, get_fallback_ops
 from neuron_backend.prewarm.hollow import hollow, hollow_inputs, hollow_module
-from neuron_backend.prewarm.reading import values_refused
 from neuron_backend.prewarm.report import Bucket
+from neuron_backend.reading import values_refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
