@@ -51,24 +51,24 @@ def _fell(before: str, now: str) -> bool:
 @pytest.mark.timeout(300)
 def test_operators_that_were_right_are_right_still_in_every_column(tmp_path: Path) -> None:
     before = {}
-    for task in operators.recorded():
+    for task in operators.ours():
         recorded = _recorded(task)
         before |= {f"{task.name}:{name}": recorded[name] for name in _share(task)}
-    assert len(before) > len(operators.recorded())
+    assert len(before) > len(operators.ours())
     outcomes = run(LOWERED, list(before), environment={"NEURON_CACHE_NODE_DIR": str(tmp_path)}, command=MIXED)
     assert _worse(before, outcomes) == []
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("task", operators.recorded(), ids=lambda task: task.name)
+@pytest.mark.parametrize("task", operators.ours(), ids=lambda task: task.name)
 def test_every_operator_that_was_right_is_right_still(task: Task, tmp_path: Path) -> None:
     before = _recorded(task)
     outcomes = run(task, list(before), jobs=2, environment={"NEURON_CACHE_NODE_DIR": str(tmp_path)})
     assert _worse(before, outcomes) == []
 
 
-@pytest.mark.parametrize("task", operators.recorded(), ids=lambda task: task.name)
+@pytest.mark.parametrize("task", operators.ours(), ids=lambda task: task.name)
 def test_nothing_in_the_records_is_wrong_or_a_crash(task: Task) -> None:
     assert [each.operator for each in _recorded(task).values() if each.status in {WRONG, CRASH}] == []
 

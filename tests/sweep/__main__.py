@@ -21,7 +21,7 @@ def _arguments() -> argparse.Namespace:
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--lower", action="store_const", const="lowered", dest="mode", help="whole graphs, no fallback")
     mode.add_argument("--device", action="store_const", const="device", dest="mode", help="eager, on neuron tensors")
-    mode.add_argument("--torch-mlir", action="store_const", const="torch-mlir", dest="mode", help="where installed")
+    mode.add_argument("--torch-mlir", action="store_const", const="torch_mlir", dest="mode", help="where installed")
     parser.add_argument("--dtype", nargs="+", default=["float32"], help="float32 bfloat16 float16 int64 bool complex64")
     parser.add_argument("--gradient", action="store_true", help="the backward pass too")
     parser.add_argument("--ops", nargs="+", default=["*"], metavar="PATTERN", help="OpInfo names, with * and ?")
@@ -47,7 +47,7 @@ def main() -> int:
 
     from tests.sweep import entries, torch_mlir  # noqa: PLC0415
 
-    if options.mode == "torch-mlir" and not torch_mlir.installed():
+    if options.mode == "torch_mlir" and not torch_mlir.installed():
         sys.stdout.write("torch-mlir is not installed: no such column\n")
         return 0
     results = {}

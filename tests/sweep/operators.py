@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "operators.md"
 
+SECOND_OPINION = "torch_mlir"
+
 # The page's columns: what stands above them, and whose outcomes the cell has.
 TABLE = (
     ("float32", ("lowered-float32",)),
@@ -24,6 +26,8 @@ TABLE = (
         (column.replace("-", ", "), (f"lowered-{column}", f"device-{column}"))
         for column in ("bfloat16", "bfloat16-gradient", "float16", "int64", "bool", "complex64")
     ),
+    ("Torch-MLIR", (f"{SECOND_OPINION}-float32",)),
+    ("Torch-MLIR, gradient", (f"{SECOND_OPINION}-float32-gradient",)),
 )
 
 _HEAD = """# Operators
@@ -39,6 +43,10 @@ the CPU, with one warning that names it. A graph that cannot be lowered raises o
 or, by default, runs operator by operator. *The size of its result depends on values* and *Python reads its value*: no
 compiled graph can hold such an operator, `torch.compile` breaks the graph there. Results in bfloat16 and float16 are
 right where they are the CPU's, or those of the same call in float32.
+
+**torch_mlir**: the same graphs lowered by Torch-MLIR (`torch-mlir` 20261001, its own decompositions on top of core
+ATen's), then written, compiled, run and compared as ours are; *crash* is a process that died of a signal. See
+[decision 1](decisions/0001-own-lowering-table.md). Its reasons are in `tests/sweep/records`, not in these tables.
 """
 
 _LEGEND = """*float32* and *gradient* are the graph path, *on device* the eager one, forward and backward. In the other
@@ -74,6 +82,11 @@ def recorded() -> list[Task]:
     return [_task(path) for path in paths if path.exists()]
 
 
+def ours() -> list[Task]:
+    """Return the columns of the project's own paths: those that must not fall."""
+    return [task for task in recorded() if task.mode != SECOND_OPINION]
+
+
 def _task(path: Path) -> Task:
     mode, dtype, *gradient = path.stem.split("-")
     return Task(mode, dtype, gradient=bool(gradient), samples=report.samples_of(path))
@@ -106,7 +119,8 @@ def _family(name: str) -> str:
 def _row(name: str, found: Mapping[str, Mapping[str, Outcome]]) -> str:
     outcomes = {column: outcomes[name] for column, outcomes in found.items() if name in outcomes}
     cells = [_cell([outcomes[column] for column in columns if column in outcomes]) for _, columns in TABLE]
-    return f"| {name} | " + " | ".join(cells) + f" | {_reason(list(outcomes.values()))} |"
+    reasons = _reason([outcome for column, outcome in outcomes.items() if not column.startswith(SECOND_OPINION)])
+    return f"| {name} | " + " | ".join(cells) + f" | {reasons} |"
 
 
 def _cell(outcomes: Sequence[Outcome]) -> str:

@@ -36,7 +36,7 @@ class Outcome:
 class Task:
     """One column of the sweep: which path, which element type, with the backward pass or without."""
 
-    mode: str  # "lowered", "device" or "torch-mlir"
+    mode: str  # "lowered", "device" or "torch_mlir"
     dtype: str
     gradient: bool
     samples: int

@@ -13,7 +13,7 @@ from tests.sweep import entries, lowered, on_device, torch_mlir
 from tests.sweep.answering import answer
 from tests.sweep.outcome import NO_REFERENCE, Outcome, Task
 
-MODES = {"lowered": lowered.check, "device": on_device.check, "torch-mlir": torch_mlir.check}
+MODES = {"lowered": lowered.check, "device": on_device.check, "torch_mlir": torch_mlir.check}
 
 
 def verdict(name: str, task: Task) -> Outcome:
