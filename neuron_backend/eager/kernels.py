@@ -33,6 +33,10 @@ def register() -> None:
         aten.convolution_overrideable.default,
         aten.convolution_backward_overrideable.default,
         aten._grouped_mm.default,  # noqa: SLF001 - its name
+        # torch's composites make several programs of one of these
+        aten.native_layer_norm.default,
+        aten.native_group_norm.default,
+        aten.logsumexp.default,
         *_foreach_operators(),
     )
     for operator in operators:

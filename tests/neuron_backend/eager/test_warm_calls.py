@@ -78,6 +78,22 @@ def test_a_training_step_that_was_seen_before_needs_no_python(python_calls: list
     assert python_calls == []
 
 
+@pytest.mark.parametrize(
+    "operator",
+    [
+        pytest.param(lambda x: nn.functional.layer_norm(x, (4,), x[0], x[1]), id="layer norm"),
+        pytest.param(lambda x: nn.functional.group_norm(x[None], 2), id="group norm"),
+        pytest.param(lambda x: x.logsumexp(1), id="logsumexp"),
+    ],
+)
+def test_an_operator_that_torch_would_take_apart_is_one_compile(operator: Callable[[torch.Tensor], Any]) -> None:
+    x = torch.rand(4, 4)
+    with dispatch.without_plans():
+        got = operator(x.to("neuron"))
+        assert len(dispatch.plans()) == 1
+    torch.testing.assert_close(got.cpu(), operator(x), rtol=1e-5, atol=1e-6)
+
+
 def test_a_program_sees_what_was_written_since_it_last_ran() -> None:
     x = torch.zeros(8, device="neuron")
     seen = [(x + 1).sum().item()]
