@@ -2,7 +2,7 @@
 
 Looks for ``python3.12`` and ``python3.13`` on PATH and among pyenv's versions. Each gets an environment of its own
 below ``.venv``; one that is not found is one visible line. The golden keys are computed on each. Of the other tests
-half runs here, on one Python each, chosen by the test's name; with ``--all`` every test runs on each of them.
+a quarter runs here, on one Python each, chosen by the test's name; with ``--all`` every test runs on each of them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> int:
     present = [(version, interpreter) for version, interpreter in found.items() if interpreter is not None]
     failed = False
     for number, (version, interpreter) in enumerate(present, 1):
-        part = "1/1" if sys.argv[1:] == ["--all"] else f"{number}/{2 * len(present)}"
+        part = "1/1" if sys.argv[1:] == ["--all"] else f"{number}/{4 * len(present)}"
         print(f"python {version}: {interpreter}, part {part} of the tests", flush=True)
         python = prepare(interpreter, version)
         # what is skipped here for want of a server program runs on the main Python: the count says enough

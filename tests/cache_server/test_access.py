@@ -113,7 +113,7 @@ def test_every_call_needs_a_token_and_then_its_scope(
     [call[:4] for call in CALLS if "{project}" in call[1]],
     ids=_IDS[: len(CALLS) - 2],
 )
-@pytest.mark.share(10)
+@pytest.mark.share(6)
 def test_an_outsider_cannot_tell_a_project_from_none(
     server: InProcess, *, method: str, path: str, body: object, scope: Scope | None
 ) -> None:
@@ -131,7 +131,7 @@ def test_an_outsider_cannot_tell_a_project_from_none(
 @pytest.mark.parametrize(
     "bad", [{"project": "Bad"}, {"project": "meta"}, {"kind": "other"}, {"key": "0" * 63}, {"key": "G" * 64}]
 )
-@pytest.mark.share(16)
+@pytest.mark.share(8)
 def test_a_malformed_name_is_refused_before_anything_else_is_said(
     server: InProcess, method: str, path: str, body: object, bad: dict[str, str]
 ) -> None:

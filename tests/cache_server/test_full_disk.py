@@ -287,6 +287,7 @@ def test_a_disk_that_others_filled_refuses_writes_and_serves_reads(small_disk: P
         assert _get(server, late) == late.stored[MAIN_OUTPUT]
 
 
+@pytest.mark.soak
 def test_a_disk_without_inodes_is_full_whatever_bytes_it_has(small_disk: Path) -> None:
     """OPEN-102: many small files of others."""
     stored, late = build("stored", log=None), build("late", log=None)

@@ -66,6 +66,7 @@ def test_a_server_outlives_a_restart_of_its_database(make_server: Callable[..., 
         assert server.ask(build("c"))["state"] == "granted"
 
 
+@pytest.mark.soak
 def test_a_waiter_outlives_a_restart_of_the_database(
     make_server: Callable[..., InProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_second_server_on_the_same_data_is_refused_in_one_sentence(server: Ser
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.soak
 def test_a_port_that_is_taken_is_said_in_one_sentence(server: Server, tmp_path: Path) -> None:
     port = server.url.rpartition(":")[2]
     command = [sys.executable, "-m", "client.cli", "serve", "--port", port, "--data-dir", str(tmp_path / "other")]
@@ -151,6 +152,7 @@ def test_a_stop_lets_an_upload_end(server: Server) -> None:
     assert (server.data / "store" / built.address.path / sha256(data)).read_bytes() == data
 
 
+@pytest.mark.soak
 def test_a_stop_does_not_wait_for_ever_for_a_dead_upload(tmp_path: Path) -> None:
     with running_server(tmp_path, environment={"NEFF_CACHE_SHUTDOWN_SECONDS": "1"}) as server:
         built = build(neff=os.urandom(3_000_000))
@@ -206,6 +208,7 @@ def test_a_vanished_waiter_is_not_granted_what_it_waited_for(server: Server) -> 
     assert _ask(server, built)["state"] == "granted"
 
 
+@pytest.mark.soak
 def test_a_full_disk_refuses_uploads_and_goes_on_serving(tmp_path: Path) -> None:
     stored, large = build("stored"), build("large", os.urandom(6_000_000))
     with running_server(tmp_path) as server:
@@ -218,6 +221,7 @@ def test_a_full_disk_refuses_uploads_and_goes_on_serving(tmp_path: Path) -> None
         assert _call(server, "GET", stored.artifact) == (200, stored.stored["model.neff"])
 
 
+@pytest.mark.soak
 def test_connections_are_kept_between_requests_and_after_errors(server: Server) -> None:
     built = build(neff=os.urandom(2_000_000))
     _publish(server, built)

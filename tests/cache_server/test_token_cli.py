@@ -112,7 +112,7 @@ def test_a_token_is_made_listed_looked_at_and_revoked(running: Server, monkeypat
     ],
 )
 @pytest.mark.parametrize("where", ["running", "database"])
-@pytest.mark.share(6)
+@pytest.mark.share(3)
 def test_what_cannot_be_is_said_in_one_sentence(
     words: tuple[str, ...], said_so: str, where: str, tmp_path: Path
 ) -> None:

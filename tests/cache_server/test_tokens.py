@@ -275,7 +275,7 @@ def test_servers_of_the_version_before_give_no_more_than_a_token_of_several_gran
         ({"rate": -1}, "rate"),
     ],
 )
-@pytest.mark.share(8)
+@pytest.mark.share(4)
 def test_a_token_that_could_not_mean_what_it_says_is_refused(server: InProcess, body: Any, said: str) -> None:
     answer = server.call("POST", "/admin/v1/tokens", json={**READER, **body})
     assert problem(answer) == (422, "invalid")

@@ -182,6 +182,7 @@ def test_an_endpoint_without_the_extra_is_said_at_the_start(tmp_path: Path, monk
     assert [(line["event"], line["log_level"]) for line in lines] == [("no traces are sent", "warning")]
 
 
+@pytest.mark.soak
 def test_nothing_of_opentelemetry_is_loaded_unless_it_is_asked_for(tmp_path: Path) -> None:
     script = (
         "import sys\n"

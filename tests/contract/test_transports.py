@@ -161,7 +161,7 @@ def test_every_valid_project_name_works(cache: SharedCache, project: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["0", "a" * 64, "a..b", "x.zst", "entry.json", "lease-00000001.json"])
-@pytest.mark.share(6)
+@pytest.mark.share(4)
 def test_every_valid_output_name_works(transport: Transport, name: str) -> None:
     program = Program()
     program.outputs[name] = content = os.urandom(100)

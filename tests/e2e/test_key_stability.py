@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,10 +65,55 @@ def of_rank(rank: int) -> dict[str, str]:
     }
 
 
+CHANGES = {
+    "dtype": {"PROBE_DTYPE": "float64"},
+    "shape": {"PROBE_WIDTH": "24"},
+    "constant": {"PROBE_CONSTANT": "0.25"},
+    "flag": {"XLA_FLAGS": "--xla_cpu_enable_fast_min_max=true"},
+    "threads": {"NEURON_BACKEND_CPU_THREADS": "2"},
+}
+NEURON_CHANGES = (
+    {"NEURON_PLATFORM_TARGET_OVERRIDE": "trn1"},
+    {"NEURON_LOGICAL_NC_CONFIG": "1"},
+    {"NEURON_CC_FLAGS": "--model-type transformer"},
+    {"NEURON_CC_FLAGS": "--auto-cast=none --model-type transformer"},
+    {"NEURON_CC_FLAGS": "--model-type transformer --auto-cast=none"},
+)
+
+
+@dataclass(frozen=True)
+class Probed:
+    """The keys that one process found: as it was started, after each of `CHANGES`, and with neuronx-cc.
+
+    ``neuron`` is with its settings, with words added that change no compile, after each of `NEURON_CHANGES`, and with
+    another build of the compiler.
+    """
+
+    base: list[str]
+    changed: list[list[str]]
+    neuron: list[list[str]]
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory) -> Probed:
+    folder = tmp_path_factory.mktemp("first")
+    program = install_neuronx_cc(folder / "bin").program
+    newer = install_neuronx_cc(folder / "newer").program
+    newer.write_text(newer.read_text().replace(VERSION, "2.28.1.0+0badcafe"))
+    host = {
+        "NEURON_CACHE_COMPILER": str(program),
+        "NEURON_BACKEND_COMPILER": "neuronx-cc",
+        "NEURON_PLATFORM_TARGET_OVERRIDE": "trn2",
+    }
+    words = {"NEURON_CC_FLAGS": "--verbose 35 --logfile=x.txt --cache_dir=/c"}
+    neuron = [{**host, **change} for change in ({}, words, *NEURON_CHANGES, {"NEURON_CACHE_COMPILER": str(newer)})]
+    base, *others = run_probe(folder, {"PYTHONHASHSEED": "0"}, variants=[{}, *CHANGES.values(), *neuron])
+    return Probed(base, others[: len(CHANGES)], others[len(CHANGES) :])
+
+
 @pytest.mark.parametrize("processes", [2, pytest.param(6, marks=pytest.mark.soak)])
-def test_ranks_hosts_folders_and_edits_elsewhere_share_every_key(tmp_path, processes):
+def test_ranks_hosts_folders_and_edits_elsewhere_share_every_key(probed, tmp_path, processes):
     settings = [
-        ("first", 0, {"PYTHONHASHSEED": "0"}),
         ("e", 38, {"PYTHONHASHSEED": "random", "PROBE_SEED": "7", **of_rank(3)}),
         ("a", 0, {"PYTHONHASHSEED": "1", **of_rank(0)}),
         ("b/c", 0, {"PYTHONHASHSEED": "12345", **of_rank(1)}),
@@ -75,22 +121,15 @@ def test_ranks_hosts_folders_and_edits_elsewhere_share_every_key(tmp_path, proce
         ("f", 1, {"PROBE_SEED": "8", "PYTHONOPTIMIZE": "1", "LANG": "C"}),
     ]
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda one: run_probe(tmp_path / one[0], one[2], lines=one[1]), settings[:processes]))
-    assert len(found[0][0]) == len(set(found[0][0])) == 6
-    for other in found[1:]:
-        assert other == found[0]
+        others = pool.map(lambda one: run_probe(tmp_path / one[0], one[2], lines=one[1]), settings[: processes - 1])
+        for (keys,) in others:
+            assert keys == probed.base
+    assert len(probed.base) == len(set(probed.base)) == 6
 
 
-def test_other_code_never_shares_a_key(tmp_path):
-    changes = {
-        "dtype": {"PROBE_DTYPE": "float64"},
-        "shape": {"PROBE_WIDTH": "24"},
-        "constant": {"PROBE_CONSTANT": "0.25"},
-        "flag": {"XLA_FLAGS": "--xla_cpu_enable_fast_min_max=true"},
-        "threads": {"NEURON_BACKEND_CPU_THREADS": "2"},
-    }
-    first, *others = run_probe(tmp_path, {}, variants=[{}, *changes.values()])
-    assert {name: len(set(other) & set(first)) for name, other in zip(changes, others, strict=True)} == {
+def test_other_code_never_shares_a_key(probed):
+    shared = {name: len(set(other) & set(probed.base)) for name, other in zip(CHANGES, probed.changed, strict=True)}
+    assert shared == {
         "dtype": 0,
         "shape": 0,
         "constant": 3,  # tanh, cumsum and tan hold no constant
@@ -99,25 +138,9 @@ def test_other_code_never_shares_a_key(tmp_path):
     }
 
 
-def test_compiler_target_cores_and_flags_each_make_another_key(tmp_path):
-    program = install_neuronx_cc(tmp_path / "bin").program
-    newer = install_neuronx_cc(tmp_path / "newer").program
-    newer.write_text(newer.read_text().replace(VERSION, "2.28.1.0+0badcafe"))
-    host = {
-        "NEURON_CACHE_COMPILER": str(program),
-        "NEURON_BACKEND_COMPILER": "neuronx-cc",
-        "NEURON_PLATFORM_TARGET_OVERRIDE": "trn2",
-    }
-    words = {"NEURON_CC_FLAGS": "--verbose 35 --logfile=x.txt --cache_dir=/c"}
-    changes = [
-        {"NEURON_PLATFORM_TARGET_OVERRIDE": "trn1"},
-        {"NEURON_LOGICAL_NC_CONFIG": "1"},
-        {"NEURON_CC_FLAGS": "--model-type transformer"},
-        {"NEURON_CC_FLAGS": "--auto-cast=none --model-type transformer"},
-        {"NEURON_CC_FLAGS": "--model-type transformer --auto-cast=none"},
-        {"NEURON_CACHE_COMPILER": str(newer)},
-    ]
-    base, same, *others = run_probe(tmp_path, host, variants=[{}, words, *changes])
+def test_compiler_target_cores_and_flags_each_make_another_key(probed):
+    base, same, *others = probed.neuron
     assert same == base
-    every = [key for group in (base, *others) for key in group]
+    assert len(others) == len(NEURON_CHANGES) + 1
+    every = [key for group in (base, *others, probed.base) for key in group]
     assert len(set(every)) == len(every)

@@ -126,6 +126,7 @@ def test_without_a_built_library_torch_is_whole_and_the_command_is_named(
     assert "run `neff-cache backend build`" in warning
 
 
+@pytest.mark.soak
 def test_who_imports_neuron_backend_first_hears_of_a_missing_library_too(
     run: Callable[..., Ran], packages: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_who_imports_neuron_backend_first_hears_of_a_missing_library_too(
     assert [warning.count("neff-cache backend build") for warning in ran.warnings] == [1]
 
 
+@pytest.mark.soak
 def test_warnings_made_errors_do_not_break_import_torch(run: Callable[..., Ran], packages: Path) -> None:
     without_library(packages)
     ran = run("import neuron_backend, torch\nprint('whole')", "-W", "error")
@@ -163,7 +165,7 @@ TAKES_THE_SLOT = "import torch\ndef autoload(): torch.utils.rename_privateuse1_b
 
 @pytest.mark.parametrize("code", ["", TAKES_THE_SLOT], ids=["registers nothing", "takes the slot"])
 @pytest.mark.parametrize("first", [True, False], ids=["before ours", "after ours"])
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_the_vendors_package_keeps_its_device(run: Callable[..., Ran], tmp_path: Path, first: bool, code: str) -> None:
     vendor = distribution(tmp_path / "vendor", "torch-neuronx", VENDOR, code)
     script = """
@@ -181,6 +183,7 @@ print(torch._C._get_privateuse1_backend_name(), hasattr(torch.ops.neuron_device,
     assert ran.err == ""
 
 
+@pytest.mark.soak
 def test_another_owner_of_the_dynamo_backend_keeps_it(run: Callable[..., Ran], tmp_path: Path) -> None:
     other = distribution(tmp_path / "other", "other_neuron", "[torch_dynamo_backends]\nneuron = other_neuron:backend\n")
     ran = run("import torch" + STATE, first=(other,))
@@ -188,6 +191,7 @@ def test_another_owner_of_the_dynamo_backend_keeps_it(run: Callable[..., Ran], t
     assert ran.err == ""
 
 
+@pytest.mark.soak
 def test_an_extension_that_holds_the_slot_is_left_alone(run: Callable[..., Ran], tmp_path: Path) -> None:
     code = "import torch\ndef autoload(): torch.utils.rename_privateuse1_backend('other')\n"
     holder = distribution(tmp_path / "holder", "holder", "[torch.backends]\nholder = holder:autoload\n", code)
@@ -220,6 +224,7 @@ def test_a_damaged_library_gives_one_warning(run: Callable[..., Ran], packages: 
     assert "its registration failed: OSError" in warning
 
 
+@pytest.mark.soak
 def test_settings_that_mean_nothing_give_one_warning(run: Callable[..., Ran]) -> None:
     ran = run("import torch, neuron_backend" + STATE, NEURON_BACKEND_DEVICES="65")
     assert ran.out[-1] == "no device"
@@ -227,6 +232,7 @@ def test_settings_that_mean_nothing_give_one_warning(run: Callable[..., Ran]) ->
     assert "NEURON_BACKEND_DEVICES='65' is no number of devices: expected 1 to 64" in warning
 
 
+@pytest.mark.soak
 def test_with_autoload_off_importing_the_package_registers_the_device(run: Callable[..., Ran]) -> None:
     ran = run("import torch" + STATE + "import neuron_backend" + STATE, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert ran.out == ["False False", "no device", "False False", "device"]

@@ -81,7 +81,7 @@ def keeps_a_host_scalar(x: torch.Tensor) -> torch.Tensor:
     ],
 )
 @pytest.mark.parametrize("as_is", [True, False])
-@pytest.mark.share(5)
+@pytest.mark.share(3)
 def test_what_stays_on_the_device_or_was_on_the_host_before_is_not_refused(function, as_is):
     if function is keeps_a_host_scalar and not as_is:
         x = torch.ones(3, requires_grad=True)

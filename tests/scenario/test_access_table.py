@@ -352,7 +352,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize(("what", "values"), MALFORMED, ids=[what for what, _ in MALFORMED])
-@pytest.mark.share(6)
+@pytest.mark.share(4)
 def test_what_is_no_token_is_refused_like_none(world: World, what: str, values: list[bytes]) -> None:
     good = world.server.token.encode()
     for route in (PROJECT_ROUTES[0], PROJECT_ROUTES[3], SERVER_ROUTES[0], SERVER_ROUTES[3]):

@@ -64,7 +64,7 @@ def damage(store: StoredFiles, artifact: Artifact, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", sorted(DAMAGE))
-@pytest.mark.share(3)
+@pytest.mark.share(1)
 def test_damage_on_a_nodes_disk_costs_one_fetch_and_nothing_else(shared, tmp_path, how):
     environment = shared.environment(tmp_path / "node")
     first, _ = job(environment)
@@ -82,7 +82,7 @@ def test_damage_on_a_nodes_disk_costs_one_fetch_and_nothing_else(shared, tmp_pat
 
 
 @pytest.mark.parametrize("how", sorted(DAMAGE))
-@pytest.mark.share(3)
+@pytest.mark.share(1)
 def test_damage_where_the_cluster_stores_costs_one_compile_and_nothing_else(shared, tmp_path, how):
     first, _ = job(shared.environment(tmp_path / "node-a"))
     damage(shared.files, first[2], how)

@@ -78,7 +78,7 @@ def seconds_lost(fault: str, operation: str, limits: Limits, node: Path) -> floa
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.share(24)
+@pytest.mark.share(16)
 def test_no_fault_of_the_shared_cache_costs_a_result(fault, operation, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(remote, "BUDGET", 0.6)
     monkeypatch.setattr(remote, "LOST_LIMIT", 0.35)

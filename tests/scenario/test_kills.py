@@ -249,7 +249,7 @@ OPERATIONS = (
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 def test_a_kill_at_any_step_costs_no_acknowledged_entry_and_leaves_nothing_broken(
     operation: Operation, forks: Forks, template: Path, tmp_path: Path
 ) -> None:

@@ -230,6 +230,7 @@ def test_a_second_signal_ends_the_server_at_once_and_leaves_nothing_half_written
         assert Caller(again.url, again.token).publish(built).status == 201
 
 
+@pytest.mark.soak
 def test_a_balancer_has_time_to_notice_before_connections_are_refused(tmp_path: Path) -> None:
     built = build()
     with running_server(tmp_path, environment={"NEFF_CACHE_DRAIN_SECONDS": "600"}) as server:

@@ -67,7 +67,7 @@ def result(process: subprocess.Popen[str]) -> dict[str, object]:
 @pytest.mark.parametrize(
     "same_node", [pytest.param(True, id="same-node", marks=pytest.mark.soak), pytest.param(False, id="other-node")]
 )
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_a_killed_compile_costs_one_lease_time_and_leaves_one_entry(shared, tmp_path, same_node):
     holder = start(tmp_path / "node-a", shared, 60, fill=1)
     waiters = []

@@ -150,7 +150,7 @@ RANGES = [
 @pytest.mark.parametrize(
     ("headers", "status", "part"), [row[1:] for row in RANGES], ids=[row[0].replace(" ", "_") for row in RANGES]
 )
-@pytest.mark.share(10)
+@pytest.mark.share(6)
 def test_a_range_is_of_the_plain_bytes_however_they_are_stored(
     peer: Peer, headers: list[tuple[str, str]], status: int, part: tuple[int, int] | None
 ) -> None:

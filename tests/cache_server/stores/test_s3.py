@@ -255,7 +255,7 @@ CALLS: dict[str, Callable[[S3Store], Any]] = {
 
 @pytest.mark.parametrize("status", [0, 403, 429, 503])
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.share(12)
+@pytest.mark.share(8)
 def test_no_answer_is_ever_taken_for_an_absent_object(
     store: S3Store, proxy: FaultProxy, call: str, status: int
 ) -> None:

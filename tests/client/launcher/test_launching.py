@@ -365,7 +365,7 @@ def test_a_client_module_beside_the_job_is_not_taken_for_ours(host: Host) -> Non
         ("killed", -9, b""),
     ],
 )
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_the_compilers_own_failure_reaches_the_caller(host: Host, mode: str, status: int, said: bytes) -> None:
     host.real.set_mode(mode)
     result = host.compile()
@@ -518,7 +518,7 @@ def running(host: Host, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_a_launcher_that_is_killed_leaves_nothing_running_and_nothing_partial(
     running: subprocess.Popen[bytes], number: int
 ) -> None:

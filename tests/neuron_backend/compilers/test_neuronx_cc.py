@@ -129,7 +129,7 @@ def test_a_program_that_says_no_version_is_never_guessed_at(fake: FakeCompiler) 
         ("random", "transient", "no whole NEFF"),
     ],
 )
-@pytest.mark.share(5)
+@pytest.mark.share(3)
 def test_only_the_modules_own_fault_is_a_lasting_failure(
     fake: FakeCompiler, mode: str, failure_class: str, told: str
 ) -> None:

@@ -158,6 +158,7 @@ def test_a_link_in_the_users_cache_is_not_followed(tmp_path: Path, monkeypatch: 
     assert build.library_path({"XDG_CACHE_HOME": str(tmp_path)}) is None
 
 
+@pytest.mark.soak
 def test_where_the_package_cannot_be_written_the_users_cache_takes_the_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: Path
 ) -> None:

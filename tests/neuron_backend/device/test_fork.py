@@ -48,6 +48,7 @@ print((x + 1).tolist())
     assert after == "[2.0, 2.0]", "the parent goes on"
 
 
+@pytest.mark.soak
 def test_a_child_forked_after_first_use_may_seed_and_work_on_the_cpu(run_python: Callable[..., str]) -> None:
     script = f"""{_FORK}
 x = torch.ones(2).to("neuron")

@@ -88,6 +88,7 @@ print(x.exp().sum().item() > 0, torch.neuron.mem_get_info(), torch.neuron.memory
     assert after == "True (900, 1300) 400"
 
 
+@pytest.mark.soak
 def test_warm_calls_stay_on_the_device_of_their_tensors(run_python: Callable[..., str]) -> None:
     script = """
 import torch

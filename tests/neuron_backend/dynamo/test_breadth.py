@@ -157,7 +157,7 @@ def close(ours: torch.Tensor | None, reference: torch.Tensor | None) -> bool:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
-@pytest.mark.share(7)
+@pytest.mark.share(4)
 def test_results_and_gradients_are_those_of_the_cpu(function):
     reference, wanted = run(function, "cpu")
     ours, got = run(torch.compile(function, backend="neuron"), "neuron")

@@ -64,7 +64,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 @pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in OPTIMIZERS.items()])
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 def test_fifty_steps_at_falling_rates_compile_nothing_after_the_second(
     make: Callable[[Any], torch.optim.Optimizer], programs_made: Callable[[], int]
 ) -> None:

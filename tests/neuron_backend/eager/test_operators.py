@@ -145,7 +145,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize(("build", "shape"), [pytest.param(*case, id=name) for name, case in MODULES.items()])
-@pytest.mark.share(6)
+@pytest.mark.share(4)
 def test_modules_train_as_on_the_cpu(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
     module, value = build(), torch.randn(shape)
     twin = copy.deepcopy(module).to("neuron")

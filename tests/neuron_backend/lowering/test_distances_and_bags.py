@@ -28,6 +28,7 @@ DISTANCES: dict[str, Function] = {
 }
 
 
+@pytest.mark.soak
 def test_distances_and_their_gradients_are_pytorchs_for_every_order(check_table: Any) -> None:
     torch.manual_seed(0)
     x, y = torch.randn(4, 3), torch.randn(5, 3)
@@ -52,7 +53,7 @@ def test_many_rows_a_batch_and_no_columns_have_distances(check: Any) -> None:
 
 @pytest.mark.parametrize("mode", [0, 1, 2])
 @pytest.mark.parametrize("padding", [-1, 1])
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_bags_of_an_embedding_have_pytorchs_values_and_gradients(mode: int, padding: int, check: Any) -> None:
     """Offsets that repeat make empty bags; the bag [1, 1] holds padding alone where that is 1."""
     torch.manual_seed(0)
@@ -118,7 +119,7 @@ def test_segments_are_reduced_empty_ones_and_nan_included(check_table: Any) -> N
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "max", "min", "prod"])
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_gradients_of_segments_are_those_of_each_element(reduction: str, check: Any) -> None:
     def function(x: torch.Tensor, lengths: torch.Tensor, gradient: torch.Tensor) -> list[torch.Tensor]:
         output = torch.segment_reduce(x, reduction, lengths=lengths)

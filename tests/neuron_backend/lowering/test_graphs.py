@@ -101,7 +101,7 @@ def _compiler(run_xla: Any, modules: list[Module]) -> Callable[..., Any]:
 @pytest.mark.filterwarnings("ignore::UserWarning:torch")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_a_model_has_the_loss_gradients_and_buffers_of_the_cpu(run_xla: Any, same: Any, text: Any, name: str) -> None:
     make, example, count = MODELS[name]
     torch.manual_seed(0)

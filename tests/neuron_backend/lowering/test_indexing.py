@@ -58,7 +58,7 @@ READ: dict[str, Function] = {
     ("dtype", "index_dtype"),
     [(torch.float32, torch.int64), (torch.int64, torch.int64), (torch.bfloat16, torch.int32)],
 )
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_places_are_those_that_pytorch_reads_and_writes(
     check_table: Any, dtype: torch.dtype, index_dtype: torch.dtype
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_matrix_of_one_element_and_a_single_one(check_table: Any) -> None:
     check_table(SQUARE, _matrix(torch.float64, 4, 4), tolerance=1e-9)
 
 
+@pytest.mark.soak
 def test_systems_of_vectors_and_of_other_batches(check: Any) -> None:
     def solutions(a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
         pairs = [(a[0], b[0, 0]), (a, b[:, 0]), (a[0], b), (a, b[0])]
@@ -160,7 +161,7 @@ def test_a_matrix_of_low_rank_has_all_its_vectors(check: Any, dtype: torch.dtype
 
 @pytest.mark.parametrize("size", [1, 2, 7])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_eigenvectors_are_orthogonal_and_rebuild_the_matrix(check: Any, dtype: torch.dtype, size: int) -> None:
     def parts(x: torch.Tensor) -> list[torch.Tensor]:
         values, vectors = linalg.eigh(x)

@@ -156,7 +156,7 @@ INTEGER_BINARY: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_float_functions_of_one_operand_agree_also_at_zeros_infinities_and_nan(
     check_table: Any, dtype: torch.dtype
 ) -> None:
@@ -164,7 +164,7 @@ def test_float_functions_of_one_operand_agree_also_at_zeros_infinities_and_nan(
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_float_functions_of_two_operands_agree_for_every_pair_of_special_values(
     check_table: Any, dtype: torch.dtype
 ) -> None:
@@ -173,7 +173,7 @@ def test_float_functions_of_two_operands_agree_for_every_pair_of_special_values(
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_integer_arithmetic_wraps_and_rounds_as_pytorch_does(check_table: Any, dtype: torch.dtype) -> None:
     limits = torch.iinfo(dtype)
     values = torch.tensor([0, 1, 2, 3, 7, 100, limits.max, limits.max - 1, limits.min, limits.min + 2], dtype=dtype)

@@ -32,7 +32,7 @@ PRODUCTS: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32])
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_products_of_matrices_agree(check_table: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     table = PRODUCTS
@@ -98,7 +98,7 @@ CONVOLUTIONS: dict[str, tuple[Function, tuple[int, ...], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-@pytest.mark.share(5)
+@pytest.mark.share(3)
 def test_convolutions_and_both_their_gradients_agree(check: Any, name: str) -> None:
     function, image, kernel = CONVOLUTIONS[name]
     torch.manual_seed(0)
@@ -143,7 +143,7 @@ POOLS: dict[str, tuple[Function, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", POOLS)
-@pytest.mark.share(6)
+@pytest.mark.share(3)
 def test_pools_and_their_gradients_agree(check: Any, name: str) -> None:
     function, shape = POOLS[name]
     torch.manual_seed(0)
@@ -170,7 +170,7 @@ UPSAMPLES: dict[str, tuple[Function, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", UPSAMPLES)
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 def test_interpolations_and_their_gradients_agree(check: Any, name: str) -> None:
     function, shape = UPSAMPLES[name]
     torch.manual_seed(0)

@@ -55,7 +55,7 @@ FLOAT: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_reductions_of_floats_agree(check_table: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     check_table(FLOAT, torch.randn(3, 5, 7).to(dtype))

@@ -39,7 +39,7 @@ def test_a_grid_is_sampled_as_pytorch_does_inside_and_out(dimensions: int, align
 
 @pytest.mark.parametrize("align_corners", [False, True])
 @pytest.mark.parametrize("size", [(3, 4), (9, 5), (4, 11)])
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_interpolation_with_antialias_and_cubic_gradients_are_pytorchs(
     size: tuple[int, int], align_corners: bool, check: Any
 ) -> None:

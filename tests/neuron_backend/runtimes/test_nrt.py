@@ -86,7 +86,7 @@ def test_tensors_go_to_their_places_by_number_and_not_in_the_order_of_a_listing(
         [torch.ones(2, 3)],
     ],
 )
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_inputs_that_the_device_would_misread_are_refused(runtime, compile_for_device, wrong) -> None:
     with pytest.raises(ValueError, match="this program"):
         runtime.load(compile_for_device(ADD), BINARY)(wrong)
@@ -102,7 +102,7 @@ def test_inputs_that_the_device_would_misread_are_refused(runtime, compile_for_d
         Signature((ONE, ONE), ()),
     ],
 )
-@pytest.mark.share(2)
+@pytest.mark.share(1)
 def test_a_neff_of_another_module_is_refused_when_it_is_loaded(runtime, compile_for_device, signature) -> None:
     with pytest.raises(NeffError, match="belongs to another module"):
         runtime.load(compile_for_device(ADD), signature)
@@ -131,7 +131,7 @@ FUNCTIONS = [
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.share(3)
+@pytest.mark.share(2)
 def test_an_error_of_the_device_says_what_failed_and_leaves_nothing_allocated(
     runtime, compile_for_device, device, function: str
 ) -> None:
