@@ -79,6 +79,12 @@ TORCH_LIBRARY_IMPL(aten, CPU, m) {
 }
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_nested_tensor_from_tensor_list", nested_from_list);
+  m.impl("_nested_tensor_from_mask", [](const at::Tensor&, const at::Tensor&, bool) -> at::Tensor {
+    refuse<c10::DispatchKey::NestedTensorPrivateUse1>("aten::_nested_tensor_from_mask");
+    return {};
+  });
+  // By this torch.nn.TransformerEncoder decides whether it leaves its padding out or computes it too.
+  m.impl("_nested_tensor_from_mask_left_aligned", [](const at::Tensor&, const at::Tensor&) { return false; });
 }
 
 }  // namespace

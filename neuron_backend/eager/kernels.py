@@ -47,6 +47,7 @@ def register() -> None:
     for name in ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"):
         for overload in ("default", "tensor_lr"):
             named.impl(getattr(getattr(aten, name), overload), _fused(name), "PrivateUse1")  # type: ignore[no-untyped-call]
+    named.impl(aten.equal.default, _equal, "PrivateUse1")  # type: ignore[no-untyped-call]
     _libraries.extend((fallback, named))
     torch.ops.neuron_device.lift([f"aten::{name}{suffix}" for name in LIFTED for suffix in ("", "_")])
     torch.ops.neuron_device.write_in_silence(
@@ -82,6 +83,11 @@ def _named(operator: torch._ops.OpOverload) -> Callable[..., Any]:
         return _dispatch()(operator, args, kwargs)
 
     return kernel
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Compare on the device, from which one bool comes: not on the host, to which both tensors would go."""
+    return one.shape == other.shape and bool((one == other).all())
 
 
 def _fused(name: str) -> Callable[..., None]:

@@ -7,6 +7,7 @@ from neuron_backend.lowering import (  # noqa: F401  imported for what they regi
     adaptive,
     alignments,
     arithmetic,
+    attention,
     bags,
     bessel,
     cholesky,
@@ -46,6 +47,7 @@ from neuron_backend.lowering import (  # noqa: F401  imported for what they regi
     slicing,
     special,
     strided,
+    transformer_layers,
     unary,
     weight_norm,
 )

@@ -229,3 +229,17 @@ def test_threads_compute_at_the_same_time() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(4), timeout=60))
+
+
+def test_tensors_are_compared_where_they_are() -> None:
+    x = matrix().to("neuron")
+    neuron_backend.clear_fallback_ops()
+    assert torch.equal(x, x.clone())
+    assert torch.equal(x.to(torch.int64), x)
+    assert torch.equal(x[:0], x[1:1])
+    assert not torch.equal(x, x + (x == 3))
+    assert not torch.equal(x, x[:2])
+    assert not torch.equal(x * torch.nan, x * torch.nan)
+    assert neuron_backend.get_fallback_ops() == {}
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        torch.equal(x, matrix())
