@@ -40,7 +40,7 @@ def _for_each_head(tensor: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
 def _of_shared_heads(gradient: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
     """Return the gradient of keys or values as they were ``given``, from that of their repetitions."""
     if gradient.shape[1] != given.shape[1]:
-        gradient = gradient.unflatten(1, (given.shape[1], -1)).sum(2)
+        gradient = gradient.reshape(given.shape[0], given.shape[1], -1, *given.shape[2:]).sum(2)
     return gradient.to(given.dtype)
 
 

@@ -46,7 +46,7 @@ def _multi_head_attention(  # noqa: PLR0917  PyTorch's own signature
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     weights, biases = qkv_weight.chunk(3), qkv_bias.chunk(3)
     heads = [
-        functional.linear(given, weight, bias).unflatten(-1, (num_head, -1)).transpose(1, 2)
+        functional.linear(given, weight, bias).reshape(*given.shape[:2], num_head, -1).transpose(1, 2)
         for given, weight, bias in zip((query, key, value), weights, biases, strict=True)
     ]
     scores = heads[0] / math.sqrt(embed_dim // num_head) @ heads[1].mT

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import re
+import resource
 import tempfile
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from neuron_backend.module import Module
     from tests.sweep.entries import Sample
 
+
+# Of a child process, in bytes: for the gradient of `trapz`, say, it takes all there is.
+MOST_MEMORY = 8 << 30
 
 _FIRST_ERROR = re.compile(r"error: ([^\n]*)")
 _OPERATOR = re.compile(r"torch\.((?:aten|prims?)\.[\w.]+)")
@@ -111,7 +115,11 @@ class _Compiler:
 
 
 def check(name: str, sample: Sample, *, gradient: bool) -> Outcome:
-    """Compare the entry's graphs, lowered by Torch-MLIR and compiled as ours are, with the CPU."""
+    """Compare the entry's graphs, lowered by Torch-MLIR and compiled as ours are, with the CPU.
+
+    The process may take no more than `MOST_MEMORY` from then on.
+    """
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     expected = reference(sample, gradient=gradient)
     if isinstance(expected, str):
         return Outcome(name, NO_REFERENCE, expected)
