@@ -17,9 +17,12 @@ import stat
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from client.environment import schedulable_cpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 COMMAND = "neff-cache backend build"
 
 _SOURCES = Path(__file__).parent
-_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra")
+_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-Wall", "-Wextra")
 _COMPILERS = ("c++", "g++", "clang++")
 _TIME_LIMIT = 900.0
 _TRY = "import sys, torch; torch.ops.load_library(sys.argv[1]); assert torch.ops.neuron_device.device_count() > 0"
@@ -191,15 +194,19 @@ def _compiler(asked: str | None) -> list[str]:
 
 
 def _compile(command: list[str], torch: Path, output: Path) -> None:
+    """Compile the sources, as many at once as there are CPUs for this process, and link them."""
     include, libraries = torch / "include", torch / "lib"
-    words = [
-        *command,
-        *_FLAGS,
-        *("-isystem", str(include), "-isystem", str(include / "torch" / "csrc" / "api" / "include")),
-        *(str(path) for path in sorted(_SOURCES.glob("*.cpp"))),
-        *("-o", str(output), f"-L{libraries}", "-ltorch_cpu", "-lc10"),
-    ]
-    _run(words, f"the C++ compiler {command[0]!r}")
+    headers = ("-isystem", str(include), "-isystem", str(include / "torch" / "csrc" / "api" / "include"))
+    what = f"the C++ compiler {command[0]!r}"
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(schedulable_cpus()) as pool:
+
+        def compiled(source: Path) -> str:
+            made = f"{folder}/{source.stem}.o"
+            _run([*command, *_FLAGS, *headers, "-c", str(source), "-o", made], what)
+            return made
+
+        objects = list(pool.map(compiled, sorted(_SOURCES.glob("*.cpp"))))
+        _run([*command, "-shared", *objects, "-o", str(output), f"-L{libraries}", "-ltorch_cpu", "-lc10"], what)
 
 
 def _try(library: Path) -> None:

@@ -33,13 +33,14 @@ def copied(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def compiler(tmp_path: Path) -> Path:
-    """Return a compiler that takes a second, notes that it ran, and gives the library that is built already."""
+    """Return a compiler that notes that it ran, links for a second, and gives the library that is built already."""
     path = tmp_path / "compiler"
     path.write_text(
         f"""#!/bin/sh
 echo run >> {tmp_path}/runs
+while [ "$1" != -o ]; do [ "$1" = -c ] && compiles=1; shift; done
+[ "$compiles" ] && exec touch "$2"
 sleep 1
-while [ "$1" != -o ]; do shift; done
 cp '{build.library_path()}' "$2"
 """
     )
@@ -76,7 +77,8 @@ def test_processes_that_build_at_once_compile_once(copied: Path, compiler: Path,
     processes = [start_build(copied, CXX=str(compiler)) for _ in range(2)]
     paths = {finish(process) for process in processes}
     assert paths == {str(copied / "neuron_backend" / "_lib" / _name())}
-    assert (tmp_path / "runs").read_text() == "run\n"
+    sources = list((copied / "neuron_backend" / "device").glob("*.cpp"))
+    assert (tmp_path / "runs").read_text() == "run\n" * (len(sources) + 1)
     assert [path.name for path in (copied / "neuron_backend" / "_lib").glob("*.so")] == [_name()]
 
 
