@@ -37,6 +37,8 @@ def register() -> None:
         aten.native_layer_norm.default,
         aten.native_group_norm.default,
         aten.logsumexp.default,
+        aten._fused_rms_norm.default,  # noqa: SLF001 - its name
+        aten._fused_rms_norm_backward.default,  # noqa: SLF001
         *_foreach_operators(),
     )
     for operator in operators:

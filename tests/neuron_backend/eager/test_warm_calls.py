@@ -83,6 +83,7 @@ def test_a_training_step_that_was_seen_before_needs_no_python(python_calls: list
     [
         pytest.param(lambda x: nn.functional.layer_norm(x, (4,), x[0], x[1]), id="layer norm"),
         pytest.param(lambda x: nn.functional.group_norm(x[None], 2), id="group norm"),
+        pytest.param(lambda x: nn.functional.rms_norm(x, (4,), x[0]), id="RMS norm"),
         pytest.param(lambda x: x.logsumexp(1), id="logsumexp"),
     ],
 )
