@@ -10,17 +10,18 @@
 namespace at::native {
 namespace {
 
+// A size that Dynamo follows as a symbol must not be asked for; what it traces takes the other form anyhow.
+bool fits(const Tensor& tensor, const Tensor& query) {
+  return !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides() && tensor.dim() == 4 && tensor.numel() > 0 &&
+      tensor.layout() == kStrided && at::isFloatingType(tensor.scalar_type()) &&
+      tensor.scalar_type() == query.scalar_type() && tensor.size(3) == query.size(3) && tensor.size(0) == query.size(0);
+}
+
 // What neuron_backend.lowering.attention computes, and torch's derivative of it, which has none of the mask.
 bool in_one_piece(
     const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& mask, double dropout) {
-  for (const auto* each : {&query, &key, &value}) {
-    if (each->dim() != 4 || each->numel() == 0 || each->layout() != kStrided || each->scalar_type() != query.scalar_type() ||
-        !at::isFloatingType(each->scalar_type()) || each->size(3) != query.size(3) || each->size(0) != query.size(0)) {
-      return false;
-    }
-  }
-  const bool heads = key.size(1) == value.size(1) && query.size(1) % key.size(1) == 0;
-  return heads && dropout == 0 && !(mask && mask->defined() && mask->requires_grad());
+  return fits(query, query) && fits(key, query) && fits(value, query) && key.size(1) == value.size(1) &&
+      query.size(1) % key.size(1) == 0 && dropout == 0 && !(mask && mask->defined() && mask->requires_grad());
 }
 
 int64_t choose(

@@ -63,6 +63,15 @@ def test_attention_is_one_compile_forward_and_one_backward() -> None:
         assert len(dispatch.plans()) == 2
 
 
+def test_compiled_attention_takes_prompts_of_every_length() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: scaled_dot_product_attention(x, x, x, is_causal=True), backend="neuron")
+    for length in (3, 5, 4):
+        x = torch.randn(1, HEADS, length, WIDTH)
+        expected = scaled_dot_product_attention(x, x, x, is_causal=True)
+        torch.testing.assert_close(compiled(x.to("neuron")).cpu(), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_what_the_one_program_cannot_do_is_done_by_several() -> None:
     query, key, value = (each.to("neuron") for each in inputs())
     mask = torch.randn(QUERIES, KEYS)
