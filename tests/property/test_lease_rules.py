@@ -229,15 +229,16 @@ class LeaseMachine(RuleBasedStateMachine):
                 assert stands == (address in self.entries)
 
 
-TestLeaseMachine = pytest.mark.timeout(100)(LeaseMachine.TestCase)
-TestLeaseMachine.settings = settings(
-    max_examples=12,
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    # every step is real I/O: shrinking would take minutes, and thirty steps can be read
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-)
+@pytest.mark.timeout(100)
+class TestLeaseMachine(LeaseMachine.TestCase):
+    settings = settings(
+        max_examples=12,
+        stateful_step_count=30,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        # every step is real I/O: shrinking would take minutes, and thirty steps can be read
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    )
 
 
 @pytest.mark.soak
