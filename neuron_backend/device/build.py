@@ -22,8 +22,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from client.environment import schedulable_cpus
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -195,6 +193,9 @@ def _compiler(asked: str | None) -> list[str]:
 
 def _compile(command: list[str], torch: Path, output: Path) -> None:
     """Compile the sources, as many at once as there are CPUs for this process, and link them."""
+    # `import torch` reads this module, and then something else may be found under that name
+    from client.environment import schedulable_cpus  # noqa: PLC0415
+
     include, libraries = torch / "include", torch / "lib"
     headers = ("-isystem", str(include), "-isystem", str(include / "torch" / "csrc" / "api" / "include"))
     what = f"the C++ compiler {command[0]!r}"
