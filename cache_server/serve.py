@@ -143,7 +143,9 @@ class _Server(uvicorn.Server):
         self._service.readiness.draining = True
         if self._renewing is not None:
             self._renewing.cancel()
-        # nothing runs between this and the close of the socket: who is woken and asks again finds another server
+        if self.started:
+            await self._listening.close(self._new_protocol)
+        # who is woken and asks again finds another server
         self._service.waiters.close()
         await super().shutdown(sockets)
         if self.force_exit:

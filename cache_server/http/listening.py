@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from cache_server.tls import TlsFiles
 
 BACKLOG = 2048
+SETTLE_SECONDS = 0.25
 _GOODBYE_SECONDS = 5.0
 
 _log = structlog.get_logger("cache_server")
@@ -64,6 +66,30 @@ class Listening:
         for old in self.servers:
             old.close()
         self.servers[:] = [new]
+
+    async def close(self, protocol: Callable[[], asyncio.Protocol]) -> None:
+        """Accept no more, but serve connections that are made: to close the socket resets those in its queue."""
+        loop = asyncio.get_running_loop()
+        for server in self.servers:
+            server.close()  # of its own descriptor: the socket still listens
+        self._listener.settimeout(0)
+        waiting: list[socket.socket] = []
+        with contextlib.suppress(OSError):
+            while len(waiting) < BACKLOG:
+                waiting.append(self._listener.accept()[0])
+        self._listener.close()
+        timeout = None if self._context is None else self._handshake_seconds
+        accepted = [
+            loop.create_task(
+                loop.connect_accepted_socket(protocol, each, ssl=self._context, ssl_handshake_timeout=timeout)
+            )
+            for each in waiting
+        ]
+        # also those whose request is on its way
+        await asyncio.sleep(SETTLE_SECONDS)
+        for task in accepted:
+            task.cancel()  # a handshake that is not over
+        await asyncio.gather(*accepted, return_exceptions=True)
 
     async def keep_fresh(self, protocol: Callable[[], asyncio.Protocol], seconds: float) -> None:
         """Look at the files every so many ``seconds``, for ever. Files that cannot be used are tried until they can."""

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from collections import Counter
@@ -263,3 +264,36 @@ def _accepts(server: Server) -> bool:
         return False
     connection.close()
     return True
+
+
+def test_a_request_on_a_connection_just_made_is_answered_though_the_server_stops(tmp_path: Path) -> None:
+    """Each request has its own connection; those that the server has not accepted yet are in the kernel's queue."""
+    outcomes: Counter[str] = Counter()
+    refused = threading.Event()
+
+    def ask_for_ever() -> None:
+        while not refused.is_set():
+            try:
+                connection = socket.create_connection(address, 10)
+            except OSError:
+                refused.set()
+                return
+            with connection:
+                try:
+                    connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+                    outcomes["answered" if connection.recv(100).startswith(b"HTTP/1.1 200") else "cut off"] += 1
+                except OSError as error:
+                    outcomes[type(error).__name__] += 1
+
+    with running_server(tmp_path / "server") as server:
+        address = Caller(server.url, "").address
+        threads = [threading.Thread(target=ask_for_ever) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: outcomes["answered"] > 200, "requests are answered", 60)
+        server.process.send_signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join(60)
+        assert server.process.wait(60) == 0
+    # between the last look into the queue and its end the kernel may take one more
+    assert outcomes.total() - outcomes["answered"] <= 1, outcomes
