@@ -230,8 +230,12 @@ def test_damage_anywhere_in_the_payload_is_found_before_xla_sees_it(compile_neff
     for position in range(container.HEADER_SIZE, len(made), 97):
         damaged = bytearray(made)
         damaged[position] ^= 0x55
-        with pytest.raises(NeffError):
+        try:
             runtime.load(bytes(damaged), signature(spec(2, 3)))
+        except NeffError:
+            continue
+        # deflate has bits that say nothing: what comes out is the same then
+        assert container.unpack(bytes(damaged)) == container.unpack(made)
 
 
 def test_code_that_does_not_hash_to_its_note_is_refused(compile_neff) -> None:
