@@ -39,7 +39,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("share"):
             sets[item.nodeid.partition("[")[0]].append(item)
     for alike in sets.values():
-        alike.sort(key=_digest)
+        # first those that `make test` may hold at all
+        alike.sort(key=lambda item: (item.get_closest_marker("soak") is not None, _digest(item)))
         mark = alike[0].get_closest_marker("share")
         assert mark is not None
         for item in alike[mark.args[0] :]:

@@ -14,6 +14,10 @@ from neuron_backend.lowering.dtypes import accumulator
 from neuron_backend.lowering.rewriting import rewrites
 
 
+def _factor(query: torch.Tensor, scale: float | None) -> float:
+    return 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+
+
 def _scores(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -22,8 +26,7 @@ def _scores(
     scale: float | None,
 ) -> torch.Tensor:
     """Return what the softmax is taken of, ``[batch, heads, queries, keys]``; minus infinity where nothing is seen."""
-    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = query @ key.mT * factor
+    scores = query @ key.mT * _factor(query, scale)
     if is_causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         scores = torch.where(seen, scores, -torch.inf)
@@ -88,7 +91,7 @@ def _attention_backward(  # noqa: PLR0917  PyTorch's own signature
     scores = _scores(wide_query, keys, is_causal, attn_mask, scale)
     weights = torch.where(total == -torch.inf, 0, (scores - total).exp())
     by_weights = wide_gradient @ values.mT - (wide_gradient * wide_out).sum(-1, keepdim=True)
-    by_scores = weights * by_weights * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    by_scores = weights * by_weights * _factor(query, scale)
     return (
         (by_scores @ keys).to(query.dtype),
         _of_shared_heads(by_scores.mT @ wide_query, key),
