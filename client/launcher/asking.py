@@ -69,7 +69,7 @@ def _turn(tree: Tree | None, name: str) -> Iterator[None]:
     try:
         if tree is not None:
             with suppress(OSError, UntrustedError):
-                tree.make_root()
+                tree.claim()
                 with tree.directory(FOLDER, make=True) as (directory, trust):
                     descriptor = tree.open_lock_file(f"{name}.lock", directory, trust)
                 deadline = time.monotonic() + VERSION_SECONDS

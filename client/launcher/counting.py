@@ -30,7 +30,7 @@ def count_passed(environ: Mapping[str, str], why: str) -> None:
     files = Files()
     with suppress(OSError, ValueError, UntrustedError):
         tree = _tree(environ, files)
-        tree.make_root()
+        tree.claim()
         with tree.directory(FOLDER, make=True) as (directory, trust):
             descriptor = tree.open_lock_file(FILE, directory, trust)
             try:

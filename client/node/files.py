@@ -12,6 +12,8 @@ import fcntl
 import os
 import stat
 
+from client import stalls
+
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a planted pipe must not hang a job
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -23,7 +25,17 @@ ABSENT = frozenset({errno.ENOENT, errno.ESTALE})
 
 
 class Files:
-    """The calls of the real file system. Each raises `OSError` as the kernel reports it."""
+    """The calls of the real file system. Each raises `OSError` as the kernel reports it.
+
+    ``moved`` counts the bytes that were read and written, ``piece`` bytes at a time at most.
+    """
+
+    moved = 0
+    piece = 1 << 62
+
+    def may_stall(self, path: str) -> bool:
+        """Return whether calls on ``path`` may never return; itself a call that may not: see `client.stalls`."""
+        return stalls.may_stall(path)
 
     def open_directory(self, name: str | os.PathLike[str], parent: int | None = None) -> int:
         """Open a directory and return its descriptor; a symbolic link is ENOTDIR or ELOOP."""
@@ -70,18 +82,21 @@ class Files:
         chunks: list[bytes] = []
         offset = 0
         while offset < size:
-            chunk = os.pread(descriptor, size - offset, offset)
+            chunk = os.pread(descriptor, min(size - offset, self.piece), offset)
             if not chunk:
                 break
             chunks.append(chunk)
             offset += len(chunk)
+            self.moved += len(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def write(self, descriptor: int, data: bytes) -> None:
         """Write all of ``data``."""
         view = memoryview(data)
         while view:
-            view = view[os.write(descriptor, view) :]
+            written = os.write(descriptor, view[: self.piece])
+            view = view[written:]
+            self.moved += written
 
     def overwrite(self, descriptor: int, data: bytes) -> None:
         """Make ``data`` the whole content of an opened file."""

@@ -8,6 +8,7 @@ import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from client.node import ownership
 from client.node.files import ABSENT, Files, is_directory
 from client.node.permissions import Trust, UntrustedError
 
@@ -21,7 +22,9 @@ LAYOUT = "v1"
 class Tree:
     """``<root>/v1/…`` as opened, trusted directories. Holds no descriptor between calls: safe across threads and forks.
 
-    Methods raise `OSError` as the file system does, and `UntrustedError` for what others could have written.
+    Methods raise `OSError` as the file system does, and `UntrustedError` for what others could have written. Whatever
+    makes or removes something raises `client.node.ownership.NotOursError` in a folder that is not ours; reading
+    needs no proof of that.
     """
 
     def __init__(self, root: Path, *, shared: bool, files: Files, signed: bool = False) -> None:
@@ -30,8 +33,22 @@ class Tree:
         self.files = files
         self._shared = shared
         self._signed = signed
+        self._claimed = False
 
-    def make_root(self) -> None:
+    def claim(self, *, make: bool = True) -> None:
+        """See, once, that the tier's own directory is ours; with ``make`` it is created if it is not there."""
+        if self._claimed:
+            return
+        if make:
+            self._make_root()
+        with self.directory(make=True):
+            return
+
+    def forget(self) -> None:
+        """Look anew at the next `claim`: somebody has removed the tier."""
+        self._claimed = False
+
+    def _make_root(self) -> None:
         """Create the tier's own directory, and its parents by the process's umask, if it is not there."""
         mode = 0o2770 if self._shared else 0o700
         try:
@@ -52,6 +69,8 @@ class Tree:
             trust = Trust.of_tier(
                 files.status(descriptor), shared=self._shared, path=str(self.root), signed=self._signed
             )
+            if make and not self._claimed:
+                self._claim(descriptor, trust)
             shown = str(self.root)
             for name in (LAYOUT, *names):
                 shown = f"{shown}/{name}"
@@ -97,6 +116,33 @@ class Tree:
                 self.files.unlink(temporary, directory)
             raise
 
+    def _claim(self, root: int, trust: Trust) -> None:
+        """Find our marker in the opened root, or write it: into a new tier, or one of a version that knew none."""
+        files, shown = self.files, str(self.root)
+        if not self._has(LAYOUT, root):
+            ownership.check_new(files, root, shown)
+        top = self._open_level(LAYOUT, root, f"{shown}/{LAYOUT}", trust, make=True)
+        try:
+            if not ownership.is_marked(files, top, shown):
+                ownership.check_unmarked(files, top, shown)
+                try:
+                    self.replace_file(ownership.MARKER, top, trust, ownership.MARK)
+                except FileNotFoundError:
+                    if not ownership.is_marked(files, top, shown):  # else NFS sent a rename again that was done
+                        raise
+        finally:
+            files.close(top)
+        self._claimed = True
+
+    def _has(self, name: str, parent: int) -> bool:
+        try:
+            self.files.status_of(name, parent)
+        except OSError as error:
+            if error.errno in ABSENT:
+                return False
+            raise
+        return True
+
     def _open_root(self) -> int:
         try:
             return self.files.open_directory(self.root)
@@ -131,8 +177,12 @@ class Tree:
                 self.files.close(descriptor)
 
     def remove(self, name: str, parent: int) -> int:
-        """Remove a file, or a directory with the files in it, as far as it goes; return the bytes that were freed."""
+        """Remove a file of ours, or an entry's folder, as far as it goes; return the bytes that were freed.
+
+        Of a folder only the files of an entry go: whatever else somebody put there stays, and the folder with it.
+        """
         files = self.files
+        self.claim(make=False)
         try:
             status = files.status_of(name, parent)
             if not is_directory(status):
@@ -143,7 +193,7 @@ class Tree:
             return 0
         freed = 0
         try:
-            for child in files.list(descriptor):
+            for child in ownership.ENTRY_FILES.intersection(files.list(descriptor)):
                 with suppress(OSError):
                     size = files.status_of(child, descriptor).st_size
                     files.unlink(child, descriptor)
