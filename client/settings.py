@@ -49,9 +49,9 @@ _BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 class Settings:
     """The client's settings. Times are in seconds, sizes in bytes.
 
-    ``node_dir`` None means that there is no node tier; ``node_fallback`` is used if this user cannot reach it. ``url`` None that nothing is shared. ``summary`` and ``record``
-    are file names in which `expand` replaces ``%p`` and ``%r``. ``problems`` holds a sentence for each setting that
-    could not be followed.
+    ``node_dir`` None means that there is no node tier; ``node_fallback`` is used if this user cannot reach it. ``url``
+    None means that nothing is shared. ``summary`` and ``record`` are file names in which `expand` replaces ``%p`` and
+    ``%r``. ``problems`` holds a sentence for each setting that could not be followed.
     """
 
     url: str | None = None

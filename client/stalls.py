@@ -29,9 +29,9 @@ AGAIN = 1.0
 MOST_STALLS = 2
 """How often a place may stall before it is given up for good; until then it is used again once the call came back."""
 
-_ON_DISKS = frozenset(
-    "bcachefs btrfs erofs exfat ext2 ext3 ext4 f2fs hugetlbfs iso9660 jfs overlay ramfs reiserfs rootfs squashfs tmpfs"
-    " udf vfat xfs zfs".split()
+_ON_DISKS = (
+    *("bcachefs", "btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "hugetlbfs", "iso9660", "jfs"),
+    *("overlay", "ramfs", "reiserfs", "rootfs", "squashfs", "tmpfs", "udf", "vfat", "xfs", "zfs"),
 )
 """File systems whose calls return: those of a disk, or of memory, of this machine."""
 
@@ -134,6 +134,7 @@ class Place:
         self.where = where
         self._stuck: set[_Job] = set()
         self._stalls = 0
+        self._returns = False
 
     @property
     def is_given_up(self) -> bool:
@@ -178,6 +179,17 @@ class Place:
             raise job.error
         return job.result  # type: ignore[no-any-return] # of whatever type the call returns
 
+    def reach(self, work: Callable[[], T]) -> T:
+        """Return ``work()``, which uses files below ``where``: as it is on a disk of this machine, else as `call` does.
+
+        Raises `StalledError`.
+        """
+        if not self._returns:
+            if self.call(lambda: may_stall(self.where)):
+                return self.call(work)
+            self._returns = True
+        return work()
+
     def leave(self, work: Callable[[], object]) -> None:
         """Have ``work()`` done without waiting for it."""
         job = _Job(work, lambda _: None)
@@ -188,6 +200,11 @@ class Place:
 def place_of(where: str) -> Place:
     """Return the one `Place` of this process for a folder, which its parts share."""
     return _places.setdefault(where, Place(where))
+
+
+def folder_of(path: str | os.PathLike[str]) -> Place:
+    """Return the `Place` of a file that a setting names."""
+    return place_of(os.path.dirname(os.path.abspath(path)))  # noqa: PTH100, PTH120 - as below
 
 
 _places: dict[str, Place] = {}
@@ -203,7 +220,7 @@ def may_stall(path: str) -> bool:
         try:
             device = os.stat(at).st_dev  # noqa: PTH116 - as above
             break
-        except FileNotFoundError:
+        except OSError:  # not there, or not for us: what it would lie on decides
             if at == "/":
                 raise
             at = os.path.dirname(at)  # noqa: PTH120 - as above

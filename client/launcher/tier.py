@@ -15,6 +15,7 @@ from client.launcher.digest import sha256
 from client.names import DEFAULT_PROJECT, MAIN_OUTPUT, check_project
 from client.node.files import Files
 from client.node.permissions import Trust
+from client.stalls import place_of
 
 TYPE_CHECKING = False  # a hit has no time to import typing
 if TYPE_CHECKING:
@@ -61,9 +62,13 @@ class Tier:
     def read(self, folders: Sequence[str], names: Sequence[str], *, touch: bool = False) -> list[bytes]:
         """Return the bytes of files in one folder of the tier.
 
-        Raises OSError and `client.node.permissions.UntrustedError`. With ``touch`` the folder's time of last use is
-        set, as far as that is possible.
+        Raises OSError, also if they are not read within `client.stalls.LIMIT` seconds, and
+        `client.node.permissions.UntrustedError`. With ``touch`` the folder's time of last use is set, as far as that is
+        possible.
         """
+        return place_of(self.root).call(lambda: self._read(folders, names, touch=touch))
+
+    def _read(self, folders: Sequence[str], names: Sequence[str], *, touch: bool) -> list[bytes]:
         files = Files()
         directory = files.open_directory(self.root)
         try:

@@ -232,12 +232,18 @@ class GuardedTier:
                 self._refused = True
                 cause, message = "node tier refused", f"no node tier: {error}"
             case StalledError():
-                cause, message = "node tier stalled", f"{where} cannot be used: {error.strerror}; going on without: {ADVICE}"
+                cause, message = (
+                    "node tier stalled",
+                    f"{where} cannot be used: {error.strerror}; going on without: {ADVICE}",
+                )
             case OSError():
                 if doing == "write" and error.errno in _READ_ONLY:
                     self._writable = False
                 verb = "read" if doing == "read" else "write"
-                cause, message = f"node tier {verb} {error.errno}", f"cannot {verb} in {where}: {error}; going on without"
+                cause, message = (
+                    f"node tier {verb} {error.errno}",
+                    f"cannot {verb} in {where}: {error}; going on without",
+                )
             case _:
                 cause, message = f"node tier {type(error).__name__}", f"{where} broke: {error!r}; going on without"
         self._met(kind)

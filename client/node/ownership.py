@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from client.names import Kind, is_digest, is_project
 from client.node.files import ABSENT
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MARKER = "CACHEDIR.TAG"
 _BEGINS = b"Signature: 8a477f597d28d172789f06886806bc55\n# This is a node tier of neff-cache"
-"""The first line is what https://bford.info/cachedir/ asks for, the second is ours: other caches have such files too."""
+"""The first line is that of https://bford.info/cachedir/, the second is ours: other caches have such files, too."""
 MARK = _BEGINS + b": it deletes what it made below this folder, the least recently used first.\n"
 
 LOCKS = "locks"
@@ -111,9 +111,9 @@ def _stranger(files: Files, directory: int, levels: tuple[_Level, ...], name: st
     """Return the path of something that is not ours, or None; ``name`` is that of the opened directory."""
     level, *below = levels
     for child in sorted(files.list(directory)):
-        if level.passes(child, name):
+        if child.startswith(".nfs") or level.ours(child, name):
             continue
-        if not level.descends(child, name):
+        if not level.descended(child, name):
             return above + child
         try:
             descriptor = files.open_directory(child, directory)
@@ -132,12 +132,11 @@ def _stranger(files: Files, directory: int, levels: tuple[_Level, ...], name: st
     return None
 
 
-class _Level:
-    """Names in a directory: ``passes`` are ours whatever they hold, ``descends`` are if all below them is."""
+class _Level(NamedTuple):
+    """Names in a folder, given its own: ``ours`` whatever they hold, ``descended`` if all that they hold is ours."""
 
-    def __init__(self, passes: Callable[[str, str], bool], descends: Callable[[str, str], bool]) -> None:
-        self.passes = lambda name, parent: name.startswith(".nfs") or passes(name, parent)
-        self.descends = descends
+    ours: Callable[[str, str], bool]
+    descended: Callable[[str, str], bool]
 
 
 _LEVELS = (

@@ -1,4 +1,4 @@
-"""Where the node tier of this process lies, found out once: whether its folder answers, and whether it can be reached."""
+"""Where the node tier of this process lies, found out once: whether its folder answers and can be reached."""
 
 from __future__ import annotations
 

@@ -78,7 +78,9 @@ class NodeTier:
         check: SignatureCheck | None = None,
     ) -> None:
         """``check``: what it does not admit is not there, and gives way to what it does."""
-        self.tree = Tree(root, shared=shared, files=files or open_files(root), signed=check is not None and check.required)
+        self.tree = Tree(
+            root, shared=shared, files=files or open_files(root), signed=check is not None and check.required
+        )
         self.check = check
         self.project = project
         self._files = self.tree.files

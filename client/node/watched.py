@@ -51,7 +51,7 @@ def _close_late(descriptor: int | None) -> None:
 
 def _watch(name: str) -> None:
     def method(self: WatchedFiles, *arguments: Any) -> Any:
-        return self._call(name, *arguments)  # noqa: SLF001 - a method of that very class
+        return self._call(name, *arguments)
 
     method.__doc__ = getattr(Files, name).__doc__
     setattr(WatchedFiles, name, method)

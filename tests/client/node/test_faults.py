@@ -1,4 +1,4 @@
-"""Whatever stands, or fails, where a file of the tier should be: hits, misses and failed compiles end as they should."""
+"""Whatever stands, or fails, where a file of the tier should be: hits, misses and failed compiles end as ever."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,9 +17,11 @@ from tests.client.programs import compiled, document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from client.artifact import Compiled
 
+MOUNT, UMOUNT = (shutil.which(name) or name for name in ("mount", "umount"))
 KEY = document("there").key
 ENTRY = f"v1/default/graph/{KEY[:2]}/{KEY}"
 PATHS = [
@@ -50,38 +51,37 @@ def refuse() -> Compiled:
 
 def spoil(path: Path, fault: str) -> None:
     """Put something in the place of ``path`` that nobody expects there."""
-    was_directory = path.is_dir()
-    if fault in ("everybody's", "another's", "nobody's"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if fault in MODES:
         if not path.exists():
-            path.touch() if path.suffix or path.name in ("usage", "door") else path.mkdir()
+            make = path.touch if path.suffix or path.name in ("usage", "door") else path.mkdir
+            make()
         if fault == "another's":
             os.chown(path, 65533, 65533)
-        path.chmod({"everybody's": 0o777, "another's": 0o755, "nobody's": 0}[fault])
+        path.chmod(MODES[fault])
         return
-    if was_directory:
+    if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    match fault:
-        case "link":
-            elsewhere = path.with_name("elsewhere")
-            elsewhere.mkdir(exist_ok=True)
-            path.symlink_to(elsewhere)
-        case "dangling link":
-            path.symlink_to("nowhere")
-        case "file":
-            path.write_bytes(b"\0" * 100)
-        case "directory":
-            path.mkdir()
-        case "pipe":
-            os.mkfifo(path)
-        case "deep":
-            path.write_bytes(b"[" * 100_000)
+    MAKE[fault](path)
 
 
-FAULTS = ["link", "dangling link", "file", "directory", "pipe", "deep", "everybody's", "another's", "nobody's"]
+def _link(path: Path) -> None:
+    (path.parent / "elsewhere").mkdir(exist_ok=True)
+    path.symlink_to("elsewhere")
+
+
+MODES = {"everybody's": 0o777, "another's": 0o755, "nobody's": 0}
+MAKE: dict[str, Callable[[Path], object]] = {
+    "link": _link,
+    "dangling link": lambda path: path.symlink_to("nowhere"),
+    "file": lambda path: path.write_bytes(bytes(100)),
+    "directory": lambda path: path.mkdir(),
+    "pipe": os.mkfifo,
+    "deep": lambda path: path.write_bytes(b"[" * 100_000),
+}
+FAULTS = [*MAKE, *MODES]
 
 
 @pytest.mark.share(30)
@@ -140,7 +140,7 @@ def test_where_faults_shall_be_errors_a_bad_locks_folder_is_one_before_the_compi
         make_cache(on_error="fail").get_or_compile(document("new"), spoiling)
 
 
-class _Broken(Exception):
+class _BrokenError(Exception):
     """What no file system raises."""
 
 
@@ -148,7 +148,7 @@ METHODS = [name for name, value in vars(Files).items() if callable(value) and no
 
 
 @pytest.mark.share(20)
-@pytest.mark.parametrize("error", [_Broken, MemoryError, RecursionError], ids=lambda error: error.__name__)
+@pytest.mark.parametrize("error", [_BrokenError, MemoryError, RecursionError], ids=lambda error: error.__name__)
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "close"])
 def test_no_error_of_whatever_sort_reaches_the_job(make_cache, method, error):
     class Failing(Files):
@@ -198,7 +198,7 @@ def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     def mount(name: str, *options: str) -> Path:
         path = tmp_path / name
         path.mkdir(exist_ok=True)
-        done = subprocess.run(["mount", *options, str(path)], capture_output=True, text=True, check=False)
+        done = subprocess.run([MOUNT, *options, str(path)], capture_output=True, text=True, check=False)
         if done.returncode:
             pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
         mounts.extend({path}.difference(mounts))
@@ -206,7 +206,7 @@ def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
 
     yield mount
     for path in reversed(mounts):
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
+        subprocess.run([UMOUNT, "--lazy", str(path)], check=True)
 
 
 def test_on_a_real_disk_that_is_full_the_job_goes_on(make_cache, mounted, caplog):
@@ -215,7 +215,7 @@ def test_on_a_real_disk_that_is_full_the_job_goes_on(make_cache, mounted, caplog
     for number in range(3):
         assert make_cache(node="disk/node").get_or_compile(document(f"{number}"), lambda: compiled(size=80_000)).neff
     assert all("No space left" in record.message for record in caplog.records)
-    assert not [path for path in disk.rglob("tmp-*")], "nothing half written is left"
+    assert not list(disk.rglob("tmp-*")), "nothing half written is left"
 
 
 def test_on_a_real_disk_that_is_read_only_hits_stay(make_cache, mounted, tmp_path, caplog):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from client.node.eviction import DAY, Evictor
-from client.node.ownership import MARK, MARKER, NotOursError
+from client.node.ownership import MARK, MARKER, TEMPORARY, NotOursError
 from client.node.tier import NodeTier
 from tests.client.programs import compiled, document, entry_of
 
@@ -28,7 +28,7 @@ FOREIGN = [
     f"{SPACE}/ABC/file",
     f"{SPACE}/readme.txt",
     f"{SPACE}/bad-apples/apple.jpg",
-    f"{SPACE}/{KEY[:2]}/tmp-of-mine/file",
+    f"{SPACE}/{KEY[:2]}/{TEMPORARY}of-mine/file",
     f"{SPACE}/{KEY[:2]}/{OTHER_KEY}/model.neff",
     "photos/holiday.jpg",
 ]
@@ -38,7 +38,7 @@ INSIDE = [
     f"{SPACE}/locks/notes.lock",
     f"{SPACE}/locks/{'A' * 64}.lock",
     f"{SPACE}/{KEY[:2]}/{KEY}/notes.txt",
-    f"{SPACE}/{KEY[:2]}/tmp-12-0123456789abcdef/notes.txt",
+    f"{SPACE}/{KEY[:2]}/{TEMPORARY}12-0123456789abcdef/notes.txt",
     f"{SPACE}/bad-{KEY}-12-0123456789abcdef/notes.txt",
     "v1/.slots/r-everything",
     "v1/.slots/w-1-mine",
@@ -134,7 +134,13 @@ def test_what_a_killed_process_of_ours_left_is_no_stranger(root, make_cache):
     unique = "1234-0123456789abcdef"
     for name in (f"v1/usage-{unique}", f"v1/{MARKER}-{unique}", f"{SPACE}/locks/{KEY}.failed-{unique}"):
         _put(root, name, age=0)
-    for name in (f"{SPACE}/{KEY[:2]}/tmp-{unique}", f"{SPACE}/bad-{KEY}-{unique}", "v1/.compilers", "device", "launcher"):
+    for name in (
+        f"{SPACE}/{KEY[:2]}/{TEMPORARY}{unique}",
+        f"{SPACE}/bad-{KEY}-{unique}",
+        "v1/.compilers",
+        "device",
+        "launcher",
+    ):
         (root / name).mkdir(mode=0o700, exist_ok=True)
     _put(root, f"{SPACE}/{KEY[:2]}/.nfs000000000012", age=0)
     NodeTier(root, "default").tree.claim()
@@ -152,7 +158,9 @@ def test_a_marker_that_a_crash_cut_short_is_written_anew(root, content):
 def test_the_marker_of_another_cache_is_no_proof(root):
     (root / "v1").mkdir(mode=0o700)
     theirs = root / "v1" / MARKER
-    theirs.write_bytes(b"Signature: 8a477f597d28d172789f06886806bc55\n# This file is a cache directory tag created by x.\n")
+    theirs.write_bytes(
+        b"Signature: 8a477f597d28d172789f06886806bc55\n# This file is a cache directory tag created by x.\n"
+    )
     with pytest.raises(NotOursError, match=MARKER):
         NodeTier(root, "default").tree.claim()
     assert b"created by x" in theirs.read_bytes()

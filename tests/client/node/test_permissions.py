@@ -150,7 +150,12 @@ def test_below_a_folder_of_another_user_a_job_has_a_tier_of_its_own_and_hears_wh
     sources, warnings = _run(tier, "a", HOME=str(home))
     assert sources == ["compile"]
     assert warnings.count("\n") == 1
-    for part in ("NEURON_CACHE_NODE_DIR", str(tier), f"{closed} (owner {OTHER}, mode 0700)", f"{home}/.cache/neff-cache"):
+    for part in (
+        "NEURON_CACHE_NODE_DIR",
+        str(tier),
+        f"{closed} (owner {OTHER}, mode 0700)",
+        f"{home}/.cache/neff-cache",
+    ):
         assert part in warnings
     assert _run(tier, "a", HOME=str(home))[0] == ["disk"]
     own = home / ".cache" / "neff-cache"
