@@ -88,8 +88,6 @@ def _add(path: Path, statistics: Statistics, clock: Callable[[], float], sleep: 
             total = Statistics.from_json(json.loads(_read(path))).plus(statistics)
         except FileNotFoundError:
             total = statistics
-        except WireError:
-            raise
         except (ValueError, RecursionError) as error:
             raise WireError(f"{path} holds no summary ({error}): name another file, or remove it") from error
         temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
@@ -102,14 +100,14 @@ def _add(path: Path, statistics: Statistics, clock: Callable[[], float], sleep: 
 
 
 def _read(path: Path) -> bytes:
-    """Return what is there; raises `WireError` for what cannot be a summary, such as a pipe or a disk's image."""
+    """Return what is there; raises `ValueError` for what cannot be a summary, such as a pipe or a disk's image."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise WireError(f"{path} is no regular file: name another one")
+            raise ValueError("it is no regular file")
         if found.st_size > MAX_SUMMARY:
-            raise WireError(f"{path} holds {found.st_size} bytes, which no summary has: name another file")
+            raise ValueError(f"it has {found.st_size} bytes")
         return file.read(found.st_size + 1)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from client.node import ownership
 from client.node.files import ABSENT, Files, is_directory
 from client.node.permissions import Trust, UntrustedError
+from client.stalls import StalledError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -214,6 +215,8 @@ def unique_name(prefix: str) -> str:
 
 def _explained(error: OSError, shown: str) -> Exception:
     """Return the exception to raise for a directory that cannot be opened."""
+    if isinstance(error, StalledError):
+        return error
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return UntrustedError(f"{shown} is a symbolic link or no directory; name the real directory")
     return OSError(error.errno, error.strerror, shown)

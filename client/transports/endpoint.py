@@ -205,7 +205,7 @@ class OwnRoute:
 
 def _file_stamp(path: str) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 - no Path is needed for it
+        found = folder_of(path).reach(lambda: os.stat(path))  # noqa: PTH116 - no Path is needed for it
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
