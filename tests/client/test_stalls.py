@@ -108,7 +108,7 @@ def test_what_a_late_call_opened_is_closed(stuck, tmp_path):
         watched.open_directory(tmp_path)
     stuck.set()
     for _ in range(1000):
-        if files.opened >= 0 and not place.is_given_up and not os.path.exists(f"/proc/self/fd/{files.opened}"):
+        if files.opened >= 0 and not place.is_given_up and not Path(f"/proc/self/fd/{files.opened}").exists():
             return
         threading.Event().wait(0.01)
     pytest.fail("the descriptor stayed open")

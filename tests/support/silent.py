@@ -1,7 +1,7 @@
 """A mounted file system whose every call never returns, as when a network file system's server is gone.
 
-It is the kernel's own FUSE with a daemon that never reads a request, so that callers wait in the kernel for ever. Run as
-a program it mounts one, says so, and keeps it until its standard input ends: no test process holds the mount.
+It is the kernel's own FUSE with a daemon that never reads a request, so that callers wait in the kernel for ever. Run
+as a program it mounts one, says so, and keeps it until its standard input ends: no test process holds the mount.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def _serve(folder: str) -> None:
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
     if libc.mount(b"silent", folder.encode(), b"fuse.silent", 0, options):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    print("mounted", flush=True)
+    sys.stdout.write("mounted\n")
+    sys.stdout.flush()
     sys.stdin.read()
     libc.umount2(folder.encode(), _LAZY)
     os.close(device)  # which ends all calls that still wait
