@@ -14,6 +14,10 @@ import stat
 
 from client import stalls
 
+TYPE_CHECKING = False  # as in the launcher, whose hits have no time for typing
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a planted pipe must not hang a job
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -64,6 +68,17 @@ class Files:
     def make_directory(self, name: str, parent: int, mode: int) -> None:
         """Create a directory."""
         os.mkdir(name, mode, dir_fd=parent)
+
+    def make_root(self, path: Path, mode: int, exact: bool) -> None:
+        """Create a tier's own directory if it is not there, parents by the umask, itself too unless ``exact``."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=mode)
+        except FileExistsError:
+            return
+        if exact:
+            # mkdir takes neither the set-group-id bit nor what the umask forbids
+            path.chmod(mode)
 
     def set_mode(self, descriptor: int, mode: int) -> None:
         """Set permission bits, whatever the process's umask says."""

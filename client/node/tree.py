@@ -41,25 +41,13 @@ class Tree:
         if self._claimed:
             return
         if make:
-            self._make_root()
+            self.files.make_root(self.root, 0o2770 if self._shared else 0o700, self._shared)
         with self.directory(make=True):
             return
 
     def forget(self) -> None:
         """Look anew at the next `claim`: somebody has removed the tier."""
         self._claimed = False
-
-    def _make_root(self) -> None:
-        """Create the tier's own directory, and its parents by the process's umask, if it is not there."""
-        mode = 0o2770 if self._shared else 0o700
-        try:
-            self.root.parent.mkdir(parents=True, exist_ok=True)
-            self.root.mkdir(mode=mode)
-        except FileExistsError:
-            return
-        if self._shared:
-            # mkdir takes neither the set-group-id bit nor what the umask forbids
-            self.root.chmod(mode)
 
     @contextmanager
     def directory(self, *names: str, make: bool = False) -> Iterator[tuple[int, Trust]]:
