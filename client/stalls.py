@@ -3,9 +3,7 @@
 A network file system whose server is gone, or a FUSE daemon that stands still, keeps a call in the kernel for ever, and
 no signal but SIGKILL ends it. So where that can happen a call is made on a thread of its own, and whoever waits for it
 goes on without when it has not moved for a while. Such a thread keeps nobody from exiting. On a disk of this machine
-calls are made as ever: `may_stall` tells the two apart, once for each file system.
-
-This module is imported by the launcher, whose hits have no time for `threading`.
+calls are made as ever: `client.mounts` tells the two apart.
 """
 
 from __future__ import annotations
@@ -14,6 +12,8 @@ import _thread
 import errno
 import os
 from collections import deque
+
+from client.mounts import may_stall
 
 TYPE_CHECKING = False  # a hit has no time to import typing
 if TYPE_CHECKING:
@@ -28,12 +28,6 @@ AGAIN = 1.0
 """Seconds for every further place, once a process has lost `LIMIT`."""
 MOST_STALLS = 2
 """How often a place may stall before it is given up for good; until then it is used again once the call came back."""
-
-_ON_DISKS = (
-    *("bcachefs", "btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "hugetlbfs", "iso9660", "jfs"),
-    *("overlay", "ramfs", "reiserfs", "rootfs", "squashfs", "tmpfs", "udf", "vfat", "xfs", "zfs"),
-)
-"""File systems whose calls return: those of a disk, or of memory, of this machine."""
 
 
 class StalledError(OSError):
@@ -134,7 +128,7 @@ class Place:
         self.where = where
         self._stuck: set[_Job] = set()
         self._stalls = 0
-        self._returns = False
+        self._returns: bool | None = None
 
     @property
     def is_given_up(self) -> bool:
@@ -184,11 +178,9 @@ class Place:
 
         Raises `StalledError`.
         """
-        if not self._returns:
-            if self.call(lambda: may_stall(self.where)):
-                return self.call(work)
-            self._returns = True
-        return work()
+        if self._returns is None:
+            self._returns = not may_stall(self.where)
+        return work() if self._returns else self.call(work)
 
     def leave(self, work: Callable[[], object]) -> None:
         """Have ``work()`` done without waiting for it."""
@@ -208,43 +200,3 @@ def folder_of(path: str | os.PathLike[str]) -> Place:
 
 
 _places: dict[str, Place] = {}
-
-
-def may_stall(path: str) -> bool:
-    """Return whether calls on what is at ``path``, or would be, can stand still; itself a call that may do so.
-
-    Raises `OSError` if that cannot be found out.
-    """
-    at = os.path.abspath(path)  # noqa: PTH100 - pathlib costs the launcher 3 ms
-    while True:
-        try:
-            device = os.stat(at).st_dev  # noqa: PTH116 - as above
-            break
-        except OSError:  # not there, or not for us: what it would lie on decides
-            if at == "/":
-                raise
-            at = os.path.dirname(at)  # noqa: PTH120 - as above
-    if device not in _types:
-        _types[device] = _type_of(device, at)
-    return _types[device] not in _ON_DISKS
-
-
-_types: dict[int, str] = {}
-"""Names of file systems by device, "" where the kernel does not say."""
-
-
-def _type_of(device: int, at: str) -> str:
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    real = os.path.realpath(at)
-    longest, found = -1, ""
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:  # noqa: PTH123 - as above
-        for line in lines:
-            words = line.split(" ")
-            kind = words[words.index("-") + 1]
-            if words[2] == wanted:
-                return kind
-            # some (btrfs) show another device for each folder of their own: then by the longest path
-            point = words[4].rstrip("/")
-            if len(point) > longest and (real == point or real.startswith(f"{point}/")):
-                longest, found = len(point), kind
-    return found

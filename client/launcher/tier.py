@@ -12,10 +12,10 @@ import os
 import time
 
 from client.launcher.digest import sha256
+from client.mounts import may_stall
 from client.names import DEFAULT_PROJECT, MAIN_OUTPUT, check_project
 from client.node.files import Files
 from client.node.permissions import Trust
-from client.stalls import place_of
 
 TYPE_CHECKING = False  # a hit has no time to import typing
 if TYPE_CHECKING:
@@ -66,6 +66,10 @@ class Tier:
         `client.node.permissions.UntrustedError`. With ``touch`` the folder's time of last use is set, as far as that is
         possible.
         """
+        if not may_stall(self.root):
+            return self._read(folders, names, touch=touch)
+        from client.stalls import place_of  # noqa: PLC0415 - on a disk of this machine a hit does without
+
         return place_of(self.root).call(lambda: self._read(folders, names, touch=touch))
 
     def _read(self, folders: Sequence[str], names: Sequence[str], *, touch: bool) -> list[bytes]:

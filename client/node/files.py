@@ -12,7 +12,7 @@ import fcntl
 import os
 import stat
 
-from client import stalls
+from client import mounts
 
 TYPE_CHECKING = False  # as in the launcher, whose hits have no time for typing
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Files:
     piece = 1 << 62
 
     def may_stall(self, path: str) -> bool:
-        """Return whether calls on ``path`` may never return; itself a call that may not: see `client.stalls`."""
-        return stalls.may_stall(path)
+        """Return whether calls on ``path`` may never return; itself it always does: see `client.mounts`."""
+        return mounts.may_stall(path)
 
     def open_directory(self, name: str | os.PathLike[str], parent: int | None = None) -> int:
         """Open a directory and return its descriptor; a symbolic link is ENOTDIR or ELOOP."""

@@ -51,14 +51,16 @@ def open_files(root: Path) -> Files:
 
 def _look(root: Path, files: Files) -> tuple[Files, str]:
     """Return the calls to use for ``root``, watched where they may never return; and what stands in the way."""
-    place = place_of(str(root))
     try:
-        stalls, why = place.call(lambda: (files.may_stall(str(root)), obstacle(root)))
-    except StalledError as error:
-        return WatchedFiles(files, place), f"{error.strerror}, as if a network file system were gone"
+        if not files.may_stall(str(root)):
+            return files, obstacle(root)
     except Exception:  # noqa: BLE001 - who uses the tier is told what is wrong
-        stalls, why = True, ""
-    return (WatchedFiles(files, place) if stalls else files), why
+        return files, ""
+    watched = WatchedFiles(files, place_of(str(root)))
+    try:
+        return watched, watched.place.call(lambda: obstacle(root))
+    except StalledError as error:
+        return watched, f"{error.strerror}, as if a network file system were gone"
 
 
 def obstacle(path: Path) -> str:

@@ -58,5 +58,5 @@ def _watch(name: str) -> None:
 
 
 for _name, _value in vars(Files).items():
-    if callable(_value) and not _name.startswith("_") and _name != "close":
+    if callable(_value) and not _name.startswith("_") and _name not in ("close", "may_stall"):
         _watch(_name)
