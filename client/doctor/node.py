@@ -48,6 +48,7 @@ def check(surroundings: Surroundings) -> Iterator[Finding]:
     tree = Tree(root, shared=settings.node_shared, files=files, signed=signed)
     try:
         Trust.of_tier(status, shared=settings.node_shared, path=str(root), signed=signed)
+        tree.check()
         with tree.directory():
             pass
     except UntrustedError as error:

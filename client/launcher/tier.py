@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LAYOUT = "v1"
 ENTRY_FILE = "entry.json"
 TOUCH_AFTER = 60.0
+LARGE = 1 << 30
 KIND = "cc"
 _OUT_OF_THE_ORDINARY = ("NEURON_CACHE_SUMMARY", "NEURON_CACHE_RECORD")
 
@@ -99,6 +100,8 @@ def _read(files: Files, name: str, directory: int, trust: Trust) -> bytes:
     try:
         status = files.status(descriptor)
         trust.check(status, name)
+        if status.st_size > LARGE:
+            raise ValueError  # the client proper compares it with the memory that there is
         return files.read(descriptor, status.st_size)
     finally:
         files.close(descriptor)

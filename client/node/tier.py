@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from client.admission.memory import most_held
 from client.encoding import MAX_SIZE
 from client.names import MAIN_OUTPUT
 from client.node.files import ABSENT, same_file
@@ -45,6 +46,8 @@ ENTRY_FILE = "entry.json"
 MAX_BAD = 8
 """Damaged entries that are kept in a namespace for a look; older ones are removed."""
 MAX_ENTRY_FILE = 4 << 20
+LARGE = 1 << 30
+"""Bytes from which on a program is compared with the memory that there is."""
 TOUCH_AFTER = 60.0
 """Seconds for which the recorded time of last use is recent enough: reads write next to nothing."""
 
@@ -202,6 +205,8 @@ class NodeTier:
             trust.check(status, name)
             if status.st_size > limit:
                 raise DamagedEntryError(f"{name} is longer than it may be")
+            if status.st_size > LARGE and status.st_size > most_held():
+                raise OSError(errno.EFBIG, "more than half of this machine's memory", name)
             # never by the entry's word alone: memory for what it says is taken before anything is read
             return files.read(descriptor, status.st_size + 1)
         finally:

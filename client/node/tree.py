@@ -105,22 +105,46 @@ class Tree:
                 self.files.unlink(temporary, directory)
             raise
 
-    def _claim(self, root: int, trust: Trust) -> None:
-        """Find our marker in the opened root, or write it: into a new tier, or one of a version that knew none."""
+    def check(self) -> None:
+        """Raise `NotOursError` for a directory that `claim` would refuse, and write nothing."""
+        root = self._open_root()
+        try:
+            self._check(root)
+        finally:
+            self.files.close(root)
+
+    def _check(self, root: int) -> bool:
+        """Return whether the opened root bears our marker."""
         files, shown = self.files, str(self.root)
         if not self._has(LAYOUT, root):
             ownership.check_new(files, root, shown)
-        top = self._open_level(LAYOUT, root, f"{shown}/{LAYOUT}", trust, make=True)
+            return False
+        top = files.open_directory(LAYOUT, root)
         try:
-            if not ownership.is_marked(files, top, shown):
+            marked = ownership.is_marked(files, top, shown)
+            if not marked:
                 ownership.check_unmarked(files, top, shown)
-                try:
-                    self.replace_file(ownership.MARKER, top, trust, ownership.MARK)
-                except FileNotFoundError:
-                    if not ownership.is_marked(files, top, shown):  # else NFS sent a rename again that was done
-                        raise
+            return marked
         finally:
             files.close(top)
+
+    def _claim(self, root: int, trust: Trust) -> None:
+        """Find our marker in the opened root, or write it: into a new tier, or one of a version that knew none."""
+        files, shown = self.files, str(self.root)
+        top = None
+        try:
+            if self._has(LAYOUT, root):  # checked for its owner before anything in it is believed
+                files.close(self._open_level(LAYOUT, root, f"{shown}/{LAYOUT}", trust, make=False))
+            if not self._check(root):
+                top = self._open_level(LAYOUT, root, f"{shown}/{LAYOUT}", trust, make=True)
+                self.replace_file(ownership.MARKER, top, trust, ownership.MARK)
+        except FileNotFoundError:
+            # NFS may send a rename again that was done, and say that there is nothing to rename
+            if top is None or not ownership.is_marked(files, top, shown):
+                raise
+        finally:
+            if top is not None:
+                files.close(top)
         self._claimed = True
 
     def _has(self, name: str, parent: int) -> bool:

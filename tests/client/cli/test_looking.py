@@ -143,6 +143,10 @@ def test_gc_leaves_a_folder_of_somebody_else_alone_and_says_so(alone: CommandLin
     for part in (str(alone.node_dir), "v1/train/images", "NEURON_CACHE_NODE_DIR"):
         assert part in ran.stderr
     assert theirs.read_bytes() == b"a dog"
+    found = alone.run("doctor")
+    assert found.status == 1
+    assert "v1/train/images" in found.stdout.replace("\n", "")
+    assert not (alone.node_dir / "v1" / "CACHEDIR.TAG").exists()
 
 
 def test_a_node_tier_that_others_can_write_is_refused_in_one_sentence(alone: CommandLine) -> None:

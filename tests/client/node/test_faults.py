@@ -190,6 +190,21 @@ def test_a_file_full_of_nothing_that_no_memory_could_hold_is_not_read(make_cache
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
 
 
+def test_a_program_of_nothing_but_length_is_not_read_though_its_entry_says_the_same(
+    make_cache, tmp_path, caplog, monkeypatch
+):
+    make_cache().get_or_compile(document("there"), compiled)
+    described = tmp_path / "node" / ENTRY / "entry.json"
+    value = json.loads(described.read_bytes())
+    value["outputs"][0].update(size=12 << 30, stored_size=12 << 30)
+    described.write_text(json.dumps(value))
+    os.truncate(described.with_name("model.neff"), 12 << 30)
+    monkeypatch.setattr("client.node.tier.most_held", lambda: 8 << 30)
+    assert make_cache().get_or_compile(document("there"), compiled).source == "compile"
+    assert "more than half of this machine's memory" in caplog.records[0].message
+    assert described.exists(), "no verdict: it may be good on a larger machine"
+
+
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     """Real file systems, mounted below the test's folder."""
