@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from client.errors import Failure
 from client.node.files import same_file
+from client.node.ownership import LOCKS
 from client.node.permissions import UntrustedError
 from client.node.tree import unique_name
 from client.wire import Holder
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from client.names import Kind
     from client.node.tree import Tree
 
-LOCKS = "locks"
 FIRST_POLL, LONGEST_POLL = 0.002, 0.25
 TELL_AFTER = 5.0
 """Seconds of waiting after which a process says whom it waits for."""
@@ -69,14 +69,16 @@ class LeftFailure:
 class Turn:
     """What `KeyLocks.hold` gives: whether the lock is ours, and what happened while we waited for it.
 
-    ``seconds`` is 0.0 if nobody held the lock. ``failure`` is one that was left while we waited, or a diagnosis that
+    ``seconds`` is 0.0 if nobody held the lock. ``refused`` says why there is no lock if that is somebody's to mend.
+    ``failure`` is one that was left while we waited, or a diagnosis that
     still lives.
     """
 
-    __slots__ = ("descriptor", "failure", "locked", "pid", "seconds")
+    __slots__ = ("descriptor", "failure", "locked", "pid", "refused", "seconds")
 
-    def __init__(self, descriptor: int | None) -> None:
+    def __init__(self, descriptor: int | None = None) -> None:
         self.descriptor = descriptor
+        self.refused: UntrustedError | None = None
         self.pid = os.getpid()
         self.locked = False
         self.seconds = 0.0
@@ -126,7 +128,8 @@ class KeyLocks:
         Waiting also ends when ``arrived`` says that the entry is there (asked once a second), or when locks turn out
         not to work. ``waiting`` is called once, with the owner if that is known and the seconds waited so far.
         """
-        turn = Turn(self._open(kind, key))
+        turn = Turn()
+        self._open(turn, kind, key)
         try:
             before = self.failure(kind, key)
             self._acquire(turn, kind, key, limit=limit, arrived=arrived, waiting=waiting)
@@ -150,7 +153,7 @@ class KeyLocks:
                     self._files.close(descriptor)
             age = self._now() - float(raw["time"])
             left = LeftFailure(Failure.from_json(raw["failure"]), str(raw["host"]), str(raw["identity"]), age)
-        except (OSError, UntrustedError, ValueError, TypeError, KeyError):
+        except (OSError, UntrustedError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
         return left if 0 <= age <= FAILURE_LIFE else None
 
@@ -161,16 +164,21 @@ class KeyLocks:
             self._tree.replace_file(f"{key}.failed", directory, trust, json.dumps(value).encode())
 
     def forget_failure(self, kind: Kind, key: str) -> None:
-        """Remove what was left beside the lock, after a compile that went well or on demand."""
-        with suppress(OSError), self._tree.directory(self._project, kind, LOCKS) as (directory, _):
-            self._files.unlink(f"{key}.failed", directory)
+        """Remove what was left beside the lock; raises `OSError` and `UntrustedError`."""
+        with suppress(FileNotFoundError):
+            self._tree.claim(make=False)
+            with self._tree.directory(self._project, kind, LOCKS) as (directory, _):
+                self._files.unlink(f"{key}.failed", directory)
 
-    def _open(self, kind: Kind, key: str) -> int | None:
+    def _open(self, turn: Turn, kind: Kind, key: str) -> None:
+        """Open the lock's file; without one there is no lock."""
         try:
             with self._tree.directory(self._project, kind, LOCKS, make=True) as (directory, trust):
-                return self._tree.open_lock_file(f"{key}.lock", directory, trust)
-        except (OSError, UntrustedError):
-            return None
+                turn.descriptor = self._tree.open_lock_file(f"{key}.lock", directory, trust)
+        except UntrustedError as error:
+            turn.refused = error
+        except OSError:
+            return
 
     def _acquire(
         self,
@@ -217,7 +225,7 @@ class KeyLocks:
             # the owner before us removed the file: lock the one that stands there now
             stale, turn.descriptor = turn.descriptor, None
             self._close(stale)
-            turn.descriptor = self._open(kind, key)
+            self._open(turn, kind, key)
         return True
 
     def _is_current(self, descriptor: int, kind: Kind, key: str) -> bool:
@@ -236,7 +244,7 @@ class KeyLocks:
         try:
             if turn.descriptor is not None:
                 return Holder.from_json(json.loads(self._files.read(turn.descriptor, _MAX_FILE)))
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             pass  # the owner has not written its name yet
         return None
 
