@@ -4,7 +4,6 @@ import datetime as dt
 import hashlib
 import json
 import os
-import secrets
 import socket
 import sys
 from collections import Counter
@@ -27,6 +26,7 @@ from client.key import key_of
 from client.listing import folder_entries, node_entries
 from client.names import COMPILE_LOG, MAIN_OUTPUT, Kind, check_kind, check_output
 from client.node.tier import DamagedEntryError
+from client.node.tree import temporary_beside
 from client.sizes import seconds_text, size_text
 from client.wire import Entry, Output, Producer
 
@@ -311,7 +311,7 @@ def read_document(path: Path) -> dict[str, Any]:
 def _write(path: Path, content: bytes, *, force: bool) -> None:
     if path.exists() and not force:
         raise ConfigurationError(f"{path} is there already: name another file, or use --force")
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    temporary = temporary_beside(path)
     try:
         temporary.write_bytes(content)
         os.replace(temporary, path)  # noqa: PTH105 - says what happens

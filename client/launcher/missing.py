@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import tempfile
@@ -179,6 +180,10 @@ class Miss:
             )
             self._last = Run(ended, *(log.read_bytes() for log in logs))
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise NotShared(
+                    "a module or an output whose name is too long for the folder of temporary files"
+                ) from error
             raise CompileError(failures.failure_to_start(error)) from error
         return self._last, output
 

@@ -80,6 +80,16 @@ def test_every_form_of_one_compile_is_one_entry_and_every_other_compile_another(
     assert host.passed == []
 
 
+@pytest.mark.parametrize("name", ["é" * 125 + ".neff", "中" * 83 + ".neff", "x" * 255], ids=["two", "three", "one"])
+def test_an_output_with_the_longest_name_is_shared(host: Host, name: str) -> None:
+    for _ in range(2):
+        ended = host.run("compile", "in.mlir", *WORDS, "--output", name)
+        assert (ended.returncode, host.compiles) == (0, 1)
+        assert (host.work / name).stat().st_size
+        (host.work / name).unlink()
+    assert (host.passed, host.leftovers()) == ([], [])
+
+
 def test_protobuf_and_bytecode_are_shared_too(host: Host) -> None:
     for count, content in enumerate((HLO, b"ML\xefR\x0dLLVM22\0rest"), 1):
         (host.work / "module.pb").write_bytes(content)
