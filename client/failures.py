@@ -14,6 +14,7 @@ from client import neff
 from client.errors import CompileError, Failure, FailureClass, NeffError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 NAME: Final = "neuronx-cc"
@@ -47,10 +48,14 @@ def read_tail(log: Path) -> str:
         return ""
 
 
-def read_neff(output: Path, said: str) -> bytes:
+class NothingMade(CompileError):  # noqa: N818 - reads as the state it reports
+    """The compiler ended with exit status 0 and left no whole NEFF: nothing but its log tells why."""
+
+
+def read_neff(output: Path, said: str, module: str, command: Sequence[str]) -> bytes:
     """Return the compiler's output if it is one whole NEFF: exit status 0 alone is no success.
 
-    Raises `CompileError`; ``said`` is the compiler's log.
+    Raises `NothingMade`, which names ``module`` and the ``command`` line; ``said`` is the compiler's log.
     """
     try:
         data = output.read_bytes()
@@ -61,7 +66,10 @@ def read_neff(output: Path, said: str) -> bytes:
         text = f"{NAME} ended with exit status 0, but its output is no whole NEFF: {error}"
     else:
         return data
-    raise CompileError(Failure("resource" if _RESOURCE.search(said) else "transient", text, said))
+    import shlex  # noqa: PLC0415 - only this failure needs it
+
+    text = f"{text}; it was to compile {module} by `{shlex.join(command)}`"
+    raise NothingMade(Failure("resource" if _RESOURCE.search(said) else "transient", text, said))
 
 
 def failure_of(returncode: int, said: str) -> Failure:

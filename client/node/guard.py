@@ -185,6 +185,18 @@ class GuardedTier:
         if not self._refused and self._writable:
             self._locks.forget_failure(kind, key)
 
+    def keep_log(self, kind: Kind, key: str, text: str) -> str | None:
+        """Keep what a compiler said beside the lock of its key; return the file's path, None if there is none."""
+        if self._refused or not self._writable:
+            return None
+        try:
+            return self._locks.keep_log(kind, key, text)
+        except UntrustedError as error:
+            self._refuse(kind, error)
+        except OSError as error:
+            self._fault(kind, error, "write")
+        return None
+
     def remove(self, kind: Kind, key: str) -> None:
         """Drop an entry that must not be used any more."""
         try:

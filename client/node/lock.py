@@ -4,6 +4,7 @@
 
     <root>/v1/<project>/<kind>/locks/<key>.lock       the kernel's lock is on this file; its content says who holds it
     <root>/v1/<project>/<kind>/locks/<key>.failed     how the last compile ended, if badly
+    <root>/v1/<project>/<kind>/locks/<key>.log        what a compiler said that ended well and left nothing; for people
 
 The kernel drops the lock when its owner dies, however it dies; a file that is left over locks nothing. The owner's
 compiler does not inherit the lock, and a forked child lets go of it at once. Where locks are not to be had (read-only
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 from client.errors import Failure
 from client.node.files import same_file
 from client.node.permissions import UntrustedError
-from client.node.tree import unique_name
+from client.node.tree import LAYOUT, unique_name
 from client.wire import Holder
 
 if TYPE_CHECKING:
@@ -164,6 +165,12 @@ class KeyLocks:
         """Remove what was left beside the lock, after a compile that went well or on demand."""
         with suppress(OSError), self._tree.directory(self._project, kind, LOCKS) as (directory, _):
             self._files.unlink(f"{key}.failed", directory)
+
+    def keep_log(self, kind: Kind, key: str, text: str) -> str:
+        """Keep ``text`` beside the lock and return its path; raises `OSError` and `UntrustedError`."""
+        with self._tree.directory(self._project, kind, LOCKS, make=True) as (directory, trust):
+            self._tree.replace_file(f"{key}.log", directory, trust, text.encode("utf-8", "replace"))
+        return f"{self._tree.root}/{LAYOUT}/{self._project}/{kind}/{LOCKS}/{key}.log"
 
     def _open(self, kind: Kind, key: str) -> int | None:
         try:

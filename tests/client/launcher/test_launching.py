@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -393,7 +394,12 @@ def test_exit_status_0_without_a_whole_program_is_a_failure(host: Host, mode: st
     host.real.set_mode(mode)
     result = host.compile()
     assert result.returncode == 70
-    assert b"neff-cache: " in result.stderr
+    told = result.stderr.decode().splitlines()[-1]
+    key, log = re.findall(r"its key is cc/([0-9a-f]{64}), and its log is kept in (\S+\.log)$", told)[0]
+    assert "compile in.mlir (sha256 " in told
+    assert f"neuronx-cc compile in.mlir {' '.join(WORDS)} --output out.neff`" in told
+    assert key in log
+    assert "Compiler status PASS" in Path(log).read_text()
     assert not (host.work / "out.neff").exists()
     assert not list((host.folder / "node").glob("v1/default/cc/??/*/entry.json"))
 
