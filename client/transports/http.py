@@ -50,11 +50,12 @@ class HttpTransport:
         *,
         limits: Limits = DEFAULT_LIMITS,
         monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._project = check_project(project)
         self._limits = limits
         self._monotonic = monotonic
-        self._session = Session(url, environ, limits, monotonic)
+        self._session = Session(url, environ, limits, monotonic, sleep=sleep)
 
     @property
     def address(self) -> str:

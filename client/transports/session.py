@@ -2,6 +2,9 @@
 
 Each request carries an id of ours in ``X-Request-Id``, under which the server logs it and our messages name it.
 
+What a server could not take just then (`_PASSING`) is sent again, with pauses that spread callers out: every write of
+the protocol may come twice. A caller that waits is kept for no longer than a part of its patience.
+
 A token never leaves the origin of the server's address: only GET follows a redirect, without the token where that leads
 to another origin (an object store), and a body is sent nowhere but home.
 """
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 import http
 import os
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,6 +37,17 @@ _MAX_REDIRECTS = 5
 _REDIRECTS = {301, 302, 303, 307, 308}
 _SUCCESS = {http.HTTPStatus.OK, http.HTTPStatus.CREATED, http.HTTPStatus.NO_CONTENT}
 _MAX_IGNORED = 1 << 20
+_PASSING = {429, 502, 503, 504}
+_SHARE_FOR_RETRIES = 0.4
+"""Share of a caller's patience that may go by before the last try of a write."""
+_PAUSES = (0.1, 1.0)
+"""Seconds: the bound of the first pause, which doubles, and the longest, whatever a server asks for."""
+
+
+def _draw() -> float:
+    import random  # noqa: PLC0415 - only what has to be sent again needs it
+
+    return random.random()  # noqa: S311 - spreads callers out, and protects nothing
 
 
 class Got(NamedTuple):
@@ -46,11 +61,22 @@ class Got(NamedTuple):
 class Session:
     """The server at ``url``; see `client.transports.http.HttpTransport` for the arguments."""
 
-    def __init__(self, url: str, environ: Mapping[str, str], limits: Limits, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        url: str,
+        environ: Mapping[str, str],
+        limits: Limits,
+        monotonic: Callable[[], float],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        draw: Callable[[], float] = _draw,
+    ) -> None:
         self._origin, self._base = parse_server(url)
         self._environ = environ
         self._limits = limits
         self._monotonic = monotonic
+        self._sleep = sleep
+        self._draw = draw
         self._tokens = TokenSource(url, environ)
         self._token = None if self._tokens.takes_time else self._tokens.current()
         self._route = OwnRoute(self._origin, environ)
@@ -87,19 +113,37 @@ class Session:
         answer_seconds: float,
         until: float = float("inf"),
     ) -> Iterator[Answer]:
-        """Send a body; see `client.transports.connection.Request` for the times."""
+        """Send a body; see `client.transports.connection.Request` for the times.
+
+        An answer that asks for patience (`_PASSING`) is followed by another try, within ``limits.retry`` and ``until``.
+        """
         name = _request_id()
         headers = {**self._headers(self._origin, name), **headers}
         request = Request(method, self._base + path, headers, answer_seconds, body, until)
-        with self._exchange(self._origin, request) as answer:
-            if answer.status in _REDIRECTS:
-                raise Unreachable(
-                    f"{method} {self.address}{path} was redirected, and only GET follows: "
-                    "set NEURON_CACHE_URL to the address the server really has"
-                )
-            if answer.status not in _SUCCESS:
-                raise answers.problem(answer, f"{method} {self.address}{path} (request {name})")
-            yield answer
+        seconds = min(self._limits.retry, _SHARE_FOR_RETRIES * patience.current().quiet)
+        deadline, tries = min(self._monotonic() + seconds, until), 0
+        while True:
+            with self._exchange(self._origin, request) as answer:
+                if answer.status in _SUCCESS:
+                    yield answer
+                    return
+                if answer.status in _REDIRECTS:
+                    raise Unreachable(
+                        f"{method} {self.address}{path} was redirected, and only GET follows: "
+                        "set NEURON_CACHE_URL to the address the server really has"
+                    )
+                pause = self._pause(tries, answer.header("Retry-After"))
+                problem = answers.problem(answer, f"{method} {self.address}{path} (request {name})")
+                if answer.status not in _PASSING or self._monotonic() + pause >= deadline:
+                    raise problem
+            tries += 1
+            self._sleep(pause)
+
+    def _pause(self, tries: int, asked: str) -> float:
+        """Return how long to wait before the next try; ``asked`` is what the server said, if it did."""
+        first, longest = _PAUSES
+        wanted = float(asked) if asked.isascii() and asked.isdigit() else 0.0
+        return max(self._draw() * min(first * float(1 << min(tries, 16)), longest), min(wanted, longest))
 
     def close(self) -> None:
         """Drop idle connections."""

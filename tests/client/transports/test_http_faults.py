@@ -7,24 +7,32 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from client.artifact import Compiled
+from client.cache import Cache
 from client.encoding import encode
 from client.errors import ConfigurationError, Denied, Failure, LeaseLost, Refused, TransportError, Unreachable
 from client.names import Kind
+from client.settings import Settings
 from client.transports import open_transport
 from client.transports.base import Damaged
 from client.transports.http import HttpTransport
 from client.transports.limits import DEFAULT_LIMITS, Limits
+from client.transports.patience import Patience, patient
 from client.wire import Granted, Holder, Wait
 from tests.client.programs import build, document, entry_of
 from tests.client.transports.raw_server import RawServer, answer
+from tests.support.faulty_server import rightly
+from tests.support.s3_faults import PassedTime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.client.transports.raw_server import Received
 
@@ -563,3 +571,81 @@ def test_a_waiting_poll_has_its_own_deadline() -> None:
             transport.acquire(Kind.GRAPH, KEY, HOLDER)
         assert isinstance(transport.acquire(Kind.GRAPH, KEY, HOLDER, wait_seconds=5, seen_generation=3), Wait)
         assert json.loads(server.requests[-1].body)["seen_generation"] == 3
+
+
+# what a server cannot take just now
+
+YEAR = "31536000"
+
+
+class Overloaded:
+    """A server that refuses the first ``times`` of each write with ``status``, and asks to come back in a year."""
+
+    def __init__(self, status: int, times: int = 1) -> None:
+        self._status = status
+        self._times = times
+        self.seen: Counter[tuple[str, str]] = Counter()
+
+    def __call__(self, request: Received, sock: socket.socket) -> bytes:
+        if request.method == "GET":
+            return problem(404, "not_found")
+        call = request.method, request.target
+        self.seen[call] += 1
+        if self.seen[call] <= self._times:
+            return answer(self._status, b"{}", Content_Type="application/problem+json", Retry_After=YEAR)
+        return rightly({})(request, sock)
+
+
+WRITES: dict[str, Callable[[HttpTransport], object]] = {
+    "publish": lambda transport: transport.publish(ENTRY, {"model.neff": NEFF}, LEASE),
+    "acquire": lambda transport: transport.acquire(Kind.GRAPH, KEY, HOLDER),
+    "release": lambda transport: transport.release(Kind.GRAPH, KEY, LEASE),
+    "report": lambda transport: transport.report({}),
+    "renew": lambda transport: transport.renew(Kind.GRAPH, KEY, LEASE),
+}
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.share(6)
+def test_one_no_of_a_busy_server_loses_no_write_and_its_year_of_patience_is_not_kept(write: str, status: int) -> None:
+    clock = PassedTime()
+    busy = Overloaded(status)
+    with RawServer(busy) as server:
+        transport = HttpTransport(
+            server.url, "default", {}, limits=Limits(retry=60.0), monotonic=lambda: clock.now, sleep=clock.sleep
+        )
+        WRITES[write](transport)
+        transport.close()
+    assert set(busy.seen.values()) == {2}
+    assert clock.slept
+    assert max(clock.slept) <= 1.0
+
+
+def test_a_server_that_stays_busy_costs_a_write_no_more_than_a_part_of_the_callers_patience() -> None:
+    busy = Overloaded(503, times=1000)
+    clock = PassedTime()
+    with RawServer(busy) as server:
+        transport = HttpTransport(server.url, "default", {}, monotonic=lambda: clock.now, sleep=clock.sleep)
+        with patient(Patience(quiet=1.0)), pytest.raises(Unreachable, match="503"):
+            transport.release(Kind.GRAPH, KEY, LEASE)
+        transport.close()
+    assert sum(clock.slept) <= 0.4
+
+
+@pytest.mark.parametrize("status", [400, 409, 413, 422, 500, 507])
+def test_a_no_that_will_stay_one_is_not_asked_again(status: int) -> None:
+    busy = Overloaded(status, times=1000)
+    with transport_to(busy) as (transport, _), pytest.raises(TransportError):
+        transport.acquire(Kind.GRAPH, KEY, HOLDER)
+    assert list(busy.seen.values()) == [1]
+
+
+def test_what_a_job_compiled_last_is_uploaded_at_its_exit_although_each_write_was_refused_once(tmp_path: Path) -> None:
+    busy = Overloaded(503)
+    with RawServer(busy) as server:
+        settings = Settings(url=server.url, node_dir=tmp_path / "node")
+        cache = Cache(settings, open_transport=lambda: HttpTransport(server.url, "default", {}), upload_grace=0.0)
+        cache.get_or_compile(DOCUMENT, lambda: Compiled({"model.neff": NEFF}, 1.0))
+        cache.close()
+    assert busy.seen["PUT", f"/v1/default/graph/entries/{KEY}"] == 2
