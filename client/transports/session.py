@@ -5,8 +5,9 @@ Each request carries an id of ours in ``X-Request-Id``, under which the server l
 What a server could not take just then (`_PASSING`) is sent again, with pauses that spread callers out: every write of
 the protocol may come twice. A caller that waits is kept for no longer than a part of its patience.
 
-A token never leaves the origin of the server's address: only GET follows a redirect, without the token where that leads
-to another origin (an object store), and a body is sent nowhere but home.
+A token never leaves the origin of the server's address: only GET follows a redirect, to hosts that are named here
+(`client.transports.redirects`), without the token where that leads to another origin (an object store), and a body is
+sent nowhere but home. What a server would have us take from any other place it is asked for itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from client.errors import ConfigurationError, Unreachable
 from client.token_source import TokenSource
 from client.transports import answers, patience
 from client.transports.connection import REQUEST_ID, Answer, Connection, Request, Wire
-from client.transports.endpoint import OwnRoute, parse_origin, parse_server, route_to
+from client.transports.endpoint import OwnRoute, parse_origin, parse_server
+from client.transports.redirects import SETTING, STAY, Redirects
+from client.warnings import LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -80,6 +83,8 @@ class Session:
         self._tokens = TokenSource(url, environ)
         self._token = None if self._tokens.takes_time else self._tokens.current()
         self._route = OwnRoute(self._origin, environ)
+        self._redirects = Redirects(self._origin, environ)
+        self._stays = False
         self._wire = Wire(self._connect, monotonic)
         self.address = f"{self._origin}{self._base}"
 
@@ -90,6 +95,8 @@ class Session:
         name = _request_id()
         for _ in range(_MAX_REDIRECTS + 1):
             headers = {**self._headers(origin, name), "Accept-Encoding": "zstd" if encoded else "identity"}
+            if self._stays and encoded and origin == self._origin:
+                headers.update(STAY)
             with self._exchange(origin, Request("GET", target, headers, self._limits.answer)) as answer:
                 if answer.status not in _REDIRECTS:
                     yield self._got(
@@ -99,8 +106,21 @@ class Session:
                 entry = entry or answers.entry_in_header(answer)
                 location = answer.header("Location")
                 answer.read_small(_MAX_IGNORED)
-            origin, target = _redirected(origin, target, location)
+            found, onward = _redirected(origin, target, location)
+            if found == self._origin or self._redirects.route(found) is not None:
+                origin, target = found, onward
+            else:
+                self._stay(found)
+                origin, target = self._origin, self._base + path
         raise Unreachable(f"GET {self.address}{path} was redirected more than {_MAX_REDIRECTS} times")
+
+    def _stay(self, target: Origin) -> None:
+        """Have the server send outputs itself from now on; raises `Unreachable` if it was asked to before."""
+        sentence = f"{self.address} redirects to {target}, which is neither its own host nor S3, nor named by {SETTING}"
+        if self._stays:
+            raise Unreachable(f"{sentence}: not followed")
+        self._stays = True
+        LOGGER.warning("neff-cache: %s: not followed, and asked for from the server itself", sentence)
 
     @contextmanager
     def send(
@@ -190,10 +210,10 @@ class Session:
     def _connect(self, origin: Origin) -> Connection:
         if origin == self._origin:
             return Connection(self._route.current(), self._limits, self._monotonic)
-        try:
-            return Connection(route_to(origin, self._environ, own=False), self._limits, self._monotonic)
-        except ConfigurationError as error:
-            raise Unreachable(f"{self.address} redirects to {origin}: {error}") from error
+        route = self._redirects.route(origin)
+        if route is None:
+            raise Unreachable(f"{self.address} redirects to {origin}: not followed")
+        return Connection(route, self._limits, self._monotonic)
 
 
 def _authorized(request: Request, token: str | None) -> Request:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +17,7 @@ from client.statistics import Statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 LONGEST = {"é": "é" * 127 + ".", "中": "中" * 85, "x": "x" * 255}
 """By letter: names of 255 bytes, which Linux's file systems take and no longer one."""
