@@ -61,6 +61,10 @@ class Unwanted(TransportError):  # noqa: N818
         self.entry = entry
 
 
+class TooLarge(TransportError):  # noqa: N818
+    """An output that holds more bytes, by its entry's word, than this process may read into memory."""
+
+
 class TooSlow(TransportError):  # noqa: N818
     """A fetch that would take longer than the compile did; only callers that can compile instead are told so."""
 

@@ -90,6 +90,7 @@ class DirectTransport(ABC):
         output = entry.output(name)
         if output is None:
             return None
+        wanted.check_room(entry, output)
         files = self._at(entry.kind, entry.key)
         plain, found = files.output(output)
         if plain is None and files.entry() is not None:

@@ -97,7 +97,9 @@ class Session:
             headers = {**self._headers(origin, name), "Accept-Encoding": "zstd" if encoded else "identity"}
             if self._stays and encoded and origin == self._origin:
                 headers.update(STAY)
+            begun = self._monotonic()
             with self._exchange(origin, Request("GET", target, headers, self._limits.answer)) as answer:
+                patience.current().watch.waited += self._monotonic() - begun
                 if answer.status not in _REDIRECTS:
                     yield self._got(
                         answer, f"GET {self.address}{path} (request {name})", entry, elsewhere=origin != self._origin
@@ -140,7 +142,7 @@ class Session:
         name = _request_id()
         headers = {**self._headers(self._origin, name), **headers}
         request = Request(method, self._base + path, headers, answer_seconds, body, until)
-        seconds = min(self._limits.retry, _SHARE_FOR_RETRIES * patience.current().quiet)
+        seconds = min(self._limits.retry, _SHARE_FOR_RETRIES * patience.current().left)
         deadline, tries = min(self._monotonic() + seconds, until), 0
         while True:
             with self._exchange(self._origin, request) as answer:
@@ -177,7 +179,7 @@ class Session:
             other = None
             if answer.status == http.HTTPStatus.UNAUTHORIZED and token is not None:
                 with suppress(ConfigurationError):
-                    other = self._tokens.instead_of(token, patience.current().quiet)
+                    other = self._tokens.instead_of(token, patience.current().left)
             if other is None:
                 yield answer
                 return
@@ -188,7 +190,7 @@ class Session:
 
     def _current_token(self) -> str | None:
         with suppress(ConfigurationError):  # a token file that is just being replaced: the last one goes on
-            self._token = self._tokens.current(patience.current().quiet)
+            self._token = self._tokens.current(patience.current().left)
         return self._token
 
     @staticmethod

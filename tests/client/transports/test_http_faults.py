@@ -414,7 +414,7 @@ def test_a_list_of_revoked_entries_that_breaks_the_contract_is_unreachable(raw: 
 
 
 def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("client.transports.answers._MAX_JSON", 1000)
+    monkeypatch.setattr("client.transports.answers.MAX_ENTRY_JSON", 1000)
     with transport_to(fixed(answer(200, b" " * 2000))) as (transport, _), pytest.raises(Unreachable, match="1000"):
         transport.entry(Kind.GRAPH, KEY)
 
