@@ -119,6 +119,12 @@ class Transport(Protocol):
     def suspect(self, kind: Kind, key: str, sha256: str) -> Verdict:
         """Have a damaged output verified where it is stored, and set aside if it is damaged."""
 
+    def is_whole(self, entry: Entry) -> bool:
+        """Return whether an entry that stands there has all its outputs, by their sizes.
+
+        One that lacks some is set aside, as by `suspect`, so that its key is free.
+        """
+
     def revoked(self) -> frozenset[Withdrawn]:
         """Return the entries that were withdrawn as poisoned."""
 

@@ -104,7 +104,7 @@ class HttpTransport:
         publishing.check_entry(entry, outputs, self._project)
         if lease is None:  # whoever did not wait may well be late: that is cheaper to ask than to upload
             stored = self.entry(entry.kind, entry.key)
-            if stored is not None:
+            if stored is not None and self.is_whole(stored):
                 return Published(stored, created=False)
         until = self._monotonic() + (self._limits.without_lease if lease is None else self._limits.upload)
         prepared = [publishing.as_stored(entry, output, outputs[output.name]) for output in entry.outputs]
@@ -166,6 +166,16 @@ class HttpTransport:
             if state == verdict:
                 return cast("Verdict", verdict)
         raise Unreachable(f"{self.address} gave no verdict that is known here: {state!r}")
+
+    def is_whole(self, entry: Entry) -> bool:
+        """See `client.transports.base.Transport.is_whole`."""
+        for output in entry.outputs:
+            path = f"{self._path(entry.kind, 'entries', entry.key)}/blobs/{output.sha256}"
+            with self._session.get(path, method="HEAD") as got:
+                is_there = got is not None
+            if not is_there and self.suspect(entry.kind, entry.key, output.sha256) != "sound":
+                return False
+        return True
 
     def revoked(self) -> frozenset[Withdrawn]:
         """See `client.transports.base.Transport.revoked`."""

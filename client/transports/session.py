@@ -89,8 +89,8 @@ class Session:
         self.address = f"{self._origin}{self._base}"
 
     @contextmanager
-    def get(self, path: str, *, encoded: bool = False) -> Iterator[Got | None]:
-        """GET ``path``; None if there is nothing. ``encoded`` accepts outputs as zstd frames."""
+    def get(self, path: str, *, encoded: bool = False, method: str = "GET") -> Iterator[Got | None]:
+        """GET (or HEAD) ``path``; None if there is nothing. ``encoded`` accepts outputs as zstd frames."""
         origin, target, entry = self._origin, self._base + path, None
         name = _request_id()
         for _ in range(_MAX_REDIRECTS + 1):
@@ -98,11 +98,14 @@ class Session:
             if self._stays and encoded and origin == self._origin:
                 headers.update(STAY)
             begun = self._monotonic()
-            with self._exchange(origin, Request("GET", target, headers, self._limits.answer)) as answer:
+            with self._exchange(origin, Request(method, target, headers, self._limits.answer)) as answer:
                 patience.current().watch.waited += self._monotonic() - begun
                 if answer.status not in _REDIRECTS:
                     yield self._got(
-                        answer, f"GET {self.address}{path} (request {name})", entry, elsewhere=origin != self._origin
+                        answer,
+                        f"{method} {self.address}{path} (request {name})",
+                        entry,
+                        elsewhere=origin != self._origin,
                     )
                     return
                 entry = entry or answers.entry_in_header(answer)
