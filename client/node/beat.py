@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from _thread import start_new_thread
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ class Held:
             if self._beats:
                 return
             with suppress(RuntimeError):  # from Python 3.12 on there are no new threads at exit
-                threading.Thread(target=self._beat, name="neff-cache locks", daemon=True).start()
+                start_new_thread(self._beat, ())  # not by `threading`, which waits for it to have begun
                 self._beats = True
 
     def discard(self, descriptor: int) -> None:
