@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from client._version import __version__
 from client.artifact import Artifact
-from client.errors import CompileError, Failure, NeffError, TransportError
-from client.failures import NothingMade
+from client.errors import CompileError, Failure, NeffError, NothingMade, TransportError
 from client.names import MAIN_OUTPUT, check_output
 from client.wire import Entry, Output, Producer
 

@@ -26,7 +26,7 @@
         └── TooSlow             a fetch that takes longer than the compile did
 
 A job never sees a ``TransportError`` unless ``NEURON_CACHE_ON_ERROR=fail`` asks for it. Defined in other
-modules: `NodeFullError` in `client.pulling`, `BundleError` in `client.bundles`, `NothingMade` in `client.failures`,
+modules: `NodeFullError` in `client.pulling`, `BundleError` in `client.bundles`,
 `Damaged`, `TooLarge`, `TooSlow` and `Unwanted` in `client.transports.base`, `S3Error` in `client.s3.errors`,
 `UnreadableError` in `client.foreign.tree`.
 """
@@ -126,6 +126,10 @@ class CompileError(NeffCacheError):
 
 def _compile_error(failure: Failure, origin: str | None) -> CompileError:
     return CompileError(failure, origin=origin)
+
+
+class NothingMade(CompileError):  # noqa: N818 - reads as the state it reports
+    """The compiler ended with exit status 0 and left no whole NEFF: nothing but its log tells why."""
 
 
 class TransportError(NeffCacheError):

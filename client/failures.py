@@ -10,8 +10,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
-from client import neff
-from client.errors import CompileError, Failure, FailureClass, NeffError
+from client.errors import Failure, FailureClass, NeffError, NothingMade
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,15 +47,13 @@ def read_tail(log: Path) -> str:
         return ""
 
 
-class NothingMade(CompileError):  # noqa: N818 - reads as the state it reports
-    """The compiler ended with exit status 0 and left no whole NEFF: nothing but its log tells why."""
-
-
 def read_neff(output: Path, said: str, module: str, command: Sequence[str]) -> bytes:
     """Return the compiler's output if it is one whole NEFF: exit status 0 alone is no success.
 
     Raises `NothingMade`, which names ``module`` and the ``command`` line; ``said`` is the compiler's log.
     """
+    from client import neff  # noqa: PLC0415 - the rest of this module needs no tar reader, and every job has it
+
     try:
         data = output.read_bytes()
         neff.validate(data)

@@ -142,12 +142,12 @@ class Session:
 
         An answer that asks for patience (`_PASSING`) is followed by another try, within ``limits.retry`` and ``until``.
         """
-        name = _request_id()
-        headers = {**self._headers(self._origin, name), **headers}
-        request = Request(method, self._base + path, headers, answer_seconds, body, until)
         seconds = min(self._limits.retry, _SHARE_FOR_RETRIES * patience.current().left)
         deadline, tries = min(self._monotonic() + seconds, until), 0
         while True:
+            name = _request_id()
+            sent = {**self._headers(self._origin, name), **headers}
+            request = Request(method, self._base + path, sent, answer_seconds, body, until)
             with self._exchange(self._origin, request) as answer:
                 if answer.status in _SUCCESS:
                     yield answer

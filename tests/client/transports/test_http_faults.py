@@ -454,7 +454,7 @@ def test_a_late_publisher_asks_before_it_uploads() -> None:
     with transport_to(fixed(answer(200, json.dumps(ENTRY.to_json()).encode()))) as (transport, server):
         published = transport.publish(ENTRY, {"model.neff": NEFF}, None)
         assert not published.created
-        assert [request.method for request in server.requests] == ["GET"]
+        assert [request.method for request in server.requests] == ["GET", "HEAD"]  # is it there, and whole
 
 
 def test_a_hanging_name_server_costs_the_connect_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
