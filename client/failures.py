@@ -10,10 +10,10 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
-from client import neff
-from client.errors import CompileError, Failure, FailureClass, NeffError
+from client.errors import Failure, FailureClass, NeffError, NothingMade
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 NAME: Final = "neuronx-cc"
@@ -47,11 +47,13 @@ def read_tail(log: Path) -> str:
         return ""
 
 
-def read_neff(output: Path, said: str) -> bytes:
+def read_neff(output: Path, said: str, module: str, command: Sequence[str]) -> bytes:
     """Return the compiler's output if it is one whole NEFF: exit status 0 alone is no success.
 
-    Raises `CompileError`; ``said`` is the compiler's log.
+    Raises `NothingMade`, which names ``module`` and the ``command`` line; ``said`` is the compiler's log.
     """
+    from client import neff  # noqa: PLC0415 - the rest of this module needs no tar reader, and every job has it
+
     try:
         data = output.read_bytes()
         neff.validate(data)
@@ -61,7 +63,10 @@ def read_neff(output: Path, said: str) -> bytes:
         text = f"{NAME} ended with exit status 0, but its output is no whole NEFF: {error}"
     else:
         return data
-    raise CompileError(Failure("resource" if _RESOURCE.search(said) else "transient", text, said))
+    import shlex  # noqa: PLC0415 - only this failure needs it
+
+    text = f"{text}; it was to compile {module} by `{shlex.join(command)}`"
+    raise NothingMade(Failure("resource" if _RESOURCE.search(said) else "transient", text, said))
 
 
 def failure_of(returncode: int, said: str) -> Failure:

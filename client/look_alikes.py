@@ -20,7 +20,7 @@ KNOWN: frozenset[str] = frozenset(
         "NODE_DIR", "NODE_MAX_BYTES", "NODE_MAX_AGE", "NODE_SHARED",
         "SIGNING_KEY", "TRUSTED_KEYS", "SIGNATURES",
         "ON_MISS", "ON_ERROR", "WAIT_LIMIT", "COMPILE_LIMIT", "COMPILE_SLOTS", "COMPILE_MEMORY", "SUMMARY", "RECORD",
-        "CA_FILE", "CLIENT_CERT", "CLIENT_KEY", "COMPILER", "LAUNCHER_DEPTH",
+        "CA_FILE", "CLIENT_CERT", "CLIENT_KEY", "COMPILER", "LAUNCHER_DEPTH", "REDIRECT_HOSTS",
     )
 )  # fmt: skip
 """Every variable with our prefix that anything here reads; a test compares it with code and documents."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
-import secrets
 import stat
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from client.errors import WireError
+from client.node.tree import temporary_beside
 from client.stalls import folder_of
 from client.statistics import Statistics
 
@@ -90,7 +91,7 @@ def _add(path: Path, statistics: Statistics, clock: Callable[[], float], sleep: 
             total = statistics
         except (ValueError, RecursionError) as error:
             raise WireError(f"{path} holds no summary ({error}): name another file, or remove it") from error
-        temporary = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+        temporary = temporary_beside(path)
         try:
             temporary.write_bytes(json.dumps(total.to_json(), indent=1).encode() + b"\n")
             temporary.replace(path)
@@ -114,7 +115,7 @@ def _read(path: Path) -> bytes:
 @contextmanager
 def _turn(path: Path, clock: Callable[[], float], sleep: Callable[[float], None]) -> Iterator[None]:
     """Hold the kernel's lock on ``<path>.lock``; go on without it after `LOCK_WAIT`, or where there are no locks."""
-    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(_lock_beside(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         deadline = clock() + LOCK_WAIT
         with suppress(OSError):
@@ -123,6 +124,14 @@ def _turn(path: Path, clock: Callable[[], float], sleep: Callable[[float], None]
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock_beside(path: Path) -> Path:
+    """Return ``<path>.lock``, or a name that all processes make of it alike where that one would be too long."""
+    name = f"{path.name}.lock"
+    if len(os.fsencode(name)) > os.pathconf(path.parent, "PC_NAME_MAX"):
+        name = f".neff-cache-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:32]}.lock"
+    return path.with_name(name)
 
 
 def _locked(descriptor: int) -> bool:

@@ -97,7 +97,7 @@ class ServerCalls:
         try:
             with self._session.get(f"{self._base}/revoked") as got:
                 if got is not None:
-                    answers.read_json(got.answer)
+                    answers.read_json(got.answer, answers.MAX_MANY)
         except Denied:
             return False
         return True
@@ -131,7 +131,7 @@ class ServerCalls:
         asked = {"kind": kind.value, "compiler_version": compiler_version, "limit": str(_PAGE)}
         while True:
             with self._session.get(f"{self._base}/entries?{urlencode(asked)}") as got:
-                value = {} if got is None else answers.read_json(got.answer)
+                value = {} if got is None else answers.read_json(got.answer, answers.MAX_MANY)
             with _checked(self.address):
                 yield from [check_digest(item["key"]) for item in value["entries"]]
                 if value.get("next") is None:
@@ -202,7 +202,7 @@ class ServerCalls:
         body = json.dumps(value).encode()
         seconds = self._patience if patience is None else patience
         with self._session.send(method, path, body, _JSON, answer_seconds=seconds) as answer:
-            return answers.read_json(answer)
+            return answers.read_json(answer, answers.MAX_MANY)
 
 
 def _outputs(members: entry_stream.Members, entry: Entry, names: Collection[str] | None) -> dict[str, bytes] | None:

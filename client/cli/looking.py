@@ -4,7 +4,6 @@ import datetime as dt
 import hashlib
 import json
 import os
-import secrets
 import socket
 import sys
 from collections import Counter
@@ -27,7 +26,9 @@ from client.key import key_of
 from client.listing import folder_entries, node_entries
 from client.names import COMPILE_LOG, MAIN_OUTPUT, Kind, check_kind, check_output
 from client.node.tier import DamagedEntryError
+from client.node.tree import temporary_beside
 from client.sizes import seconds_text, size_text
+from client.transports.base import Transport
 from client.wire import Entry, Output, Producer
 
 
@@ -213,6 +214,8 @@ def put(
 ) -> None:
     """Publish a program that was compiled elsewhere. The first entry of a key stays: a second one is not stored.
 
+    One that is damaged where it is stored is set aside, and this one takes its place.
+
     Stored in the shared cache, or in this machine's node tier where none is named.
     """
     here = Here.open(url, project)
@@ -242,6 +245,8 @@ def put(
     if here.settings.url is not None:
         with here.transport() as transport:
             published = transport.publish(entry, outputs, None)
+            if not published.created and _is_damaged(transport, published.entry):
+                published = transport.publish(entry, outputs, None)
             entry, created, where = published.entry, published.created, transport.address
     else:
         tier = here.tier()
@@ -253,6 +258,11 @@ def put(
     else:
         done = "stored in" if created else "was there already, nothing stored:"
         typer.echo(f"{entry.kind.value}/{entry.key} {done} {where}")
+
+
+def _is_damaged(transport: Transport, entry: Entry) -> bool:
+    """Have all outputs of an entry verified where they are stored; return whether it was set aside."""
+    return any(transport.suspect(entry.kind, entry.key, output.sha256) != "sound" for output in entry.outputs)
 
 
 def _nowhere(key: str) -> None:
@@ -311,7 +321,7 @@ def read_document(path: Path) -> dict[str, Any]:
 def _write(path: Path, content: bytes, *, force: bool) -> None:
     if path.exists() and not force:
         raise ConfigurationError(f"{path} is there already: name another file, or use --force")
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    temporary = temporary_beside(path)
     try:
         temporary.write_bytes(content)
         os.replace(temporary, path)  # noqa: PTH105 - says what happens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import tempfile
@@ -179,6 +180,8 @@ class Miss:
             )
             self._last = Run(ended, *(log.read_bytes() for log in logs))
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise NotShared("a name that is too long for the folder of temporary files") from error
             raise CompileError(failures.failure_to_start(error)) from error
         return self._last, output
 
@@ -196,7 +199,9 @@ class Miss:
             except NeffError as error:
                 if made:
                     raise _Unusable(f"the compiler's output is {error}", made) from error
-        return failures.read_neff(output, run.said)
+        plan = self._plan
+        module = f"{plan.request.source} (sha256 {plan.document['ir']['sha256']}, {len(plan.module.content)} bytes)"
+        return failures.read_neff(output, run.said, module, [plan.program, *plan.request.words])
 
     def _outputs(self, run: Run, made: bytes) -> dict[str, bytes]:
         module = self._plan.module

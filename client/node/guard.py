@@ -192,6 +192,10 @@ class GuardedTier:
         if self._usable:
             self._attempt("lock", kind, self._locks.forget_failure, kind, key)
 
+    def keep_log(self, kind: Kind, key: str, text: str) -> str | None:
+        """Keep what a compiler said beside the lock of its key; return the file's path, None if there is none."""
+        return self._attempt("lock", kind, self._locks.keep_log, kind, key, text) if self._usable else None
+
     def remove(self, kind: Kind, key: str) -> None:
         """Drop an entry that must not be used any more."""
         if not self._refused:

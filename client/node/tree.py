@@ -225,6 +225,14 @@ def unique_name(prefix: str) -> str:
     return f"{prefix}{os.getpid()}-{secrets.token_hex(8)}"
 
 
+def temporary_beside(path: Path) -> Path:
+    """Return a new name in the folder of ``path`` for what will take its place.
+
+    It holds no part of the name, which may be as long as the file system allows (255 bytes, 143 on eCryptfs).
+    """
+    return path.with_name(unique_name(".neff-cache-"))
+
+
 def _explained(error: OSError, shown: str) -> Exception:
     """Return the exception to raise for a directory that cannot be opened."""
     if isinstance(error, StalledError):

@@ -120,7 +120,7 @@ class DirectEntry(ABC):
     def ready(self) -> Ready | None:
         """Return the entry if its outputs are there with the size they should have."""
         entry = self.entry()
-        return Ready(entry) if entry is not None and all(map(self._is_stored, entry.outputs)) else None
+        return Ready(entry) if entry is not None and all(map(self.is_stored, entry.outputs)) else None
 
     def clear(self) -> None:
         """Set aside an entry that is there and yet not ready, so that its name is free."""
@@ -176,7 +176,8 @@ class DirectEntry(ABC):
         """Return whether an output's bytes have their digest; an error while reading is raised, never a verdict."""
         return self.output(output)[0] is not None
 
-    def _is_stored(self, output: Output) -> bool:
+    def is_stored(self, output: Output) -> bool:
+        """Return whether an output's file is there with the size it should have."""
         return self.size(output_file(output.sha256, output.encoding)) == output.stored_size
 
     def _store(self, entry: Entry, output: Output, data: bytes) -> Output:

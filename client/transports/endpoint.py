@@ -16,7 +16,7 @@ from client.stalls import folder_of
 from client.token import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from urllib.parse import SplitResult
 
 CA_FILE_VARIABLE = "NEURON_CACHE_CA_FILE"
@@ -60,11 +60,15 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How an origin is reached: directly or through ``proxy``; with ``tls`` where the scheme asks for it."""
+    """How an origin is reached: directly or through ``proxy``; with ``tls`` where the scheme asks for it.
+
+    ``admits`` says of an address that the name was resolved to whether it may be connected to; None: all may.
+    """
 
     origin: Origin
     proxy: Proxy | None = None
     tls: ssl.SSLContext | None = None
+    admits: Callable[[str], bool] | None = None
 
 
 def parse_origin(url: str) -> tuple[Origin, SplitResult]:

@@ -530,3 +530,27 @@ def test_only_the_last_part_of_the_folder_is_made(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="No such file or directory"):
         transport.acquire(Kind.GRAPH, KEY, HOLDER)
     assert not (tmp_path / "mount").exists()
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.EAGAIN])
+@pytest.mark.parametrize("call", ["open", "link", "unlink"])
+def test_one_error_of_a_network_file_system_loses_no_entry(
+    root: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    transport = DirectoryTransport(root, "default")
+    granted = transport.acquire(KIND, KEY, HOLDER)
+    assert isinstance(granted, Granted)
+    real, left = getattr(os, call), [2]
+
+    def failing(*arguments: Any, **more: Any) -> Any:
+        writes = call != "open" or arguments[1] & os.O_CREAT
+        if writes and left[0]:
+            left[0] -= 1
+            raise OSError(code, os.strerror(code))
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(os, call, failing)
+    assert transport.publish(ENTRY, OUTPUTS, granted).created
+    monkeypatch.undo()
+    assert left == [0]
+    assert transport.fetch(KIND, KEY) is not None
