@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cache_server.command_settings import read_settings
+from cache_server.command_settings import PathOption, read_settings
 
 if TYPE_CHECKING:
     from cache_server.services.invariants import Report
     from cache_server.settings import Settings
 
-DataDir = Annotated[
-    Path | None, typer.Option(help="Folder of store and database. [default: $XDG_DATA_HOME/neff-cache]")
-]
+DataDir = Annotated[Path | None, PathOption(help="Folder of store and database. [default: $XDG_DATA_HOME/neff-cache]")]
 Store = Annotated[str | None, typer.Option(help="Object store. [default: in the data folder]")]
 DatabaseUrl = Annotated[str | None, typer.Option(help="SQLAlchemy URL. [default: SQLite in the data folder]")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

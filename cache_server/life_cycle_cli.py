@@ -36,10 +36,11 @@ def check_config(
     given = {"data_dir": data_dir, "store": store, "database": database}
     settings, sources = read_configured("admin check-config", given, config)
     from cache_server.checking import check_settings  # noqa: PLC0415 - the base install has no database
-    from cache_server.configuration import unread  # noqa: PLC0415
+    from cache_server.configuration import made_up, unread  # noqa: PLC0415
 
     shown = {name: "(secret)" if name in _SECRET else str(getattr(settings, name)) for name in sorted(sources)}
-    findings, unknown = check_settings(settings), unread(os.environ)
+    findings, ignored = check_settings(settings), made_up(os.environ)
+    unknown = [*unread(os.environ), *([] if ignored is None else [ignored])]
     if as_json:
         print_json(
             {

@@ -70,6 +70,15 @@ _TARGET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 # One word of XLA_FLAGS: XLA itself lets quotes hold white space.
 _FLAG = re.compile(r"""(?:[^\s'"]|'[^']*'|"(?:\\.|[^"\\])*"|['"])+""")
 
+# What Kubernetes and Docker make up from the name of a service, as NAME=VALUE; compiled when a name looks like it.
+_LINK = r"(?:tcp|udp|sctp)://\S+:[0-9]+"
+_ADDRESS = r"(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9a-fA-F.]*:[0-9a-fA-F:.]*|None)"
+_MADE_UP = (
+    rf".+_(?:SERVICE_HOST={_ADDRESS}|SERVICE_PORT(?:_[0-9A-Z_]+)?=[0-9]{{1,5}}|PORT={_LINK}"
+    rf"|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:={_LINK}|_PROTO=(?:tcp|udp|sctp)|_PORT=[0-9]{{1,5}}|_ADDR={_ADDRESS}))"
+)
+_LOOKS_MADE_UP = ("_SERVICE_", "_PORT", "_NAME", "_ENV_")
+
 
 class Row(IntEnum):
     """Rows of the table above."""
@@ -98,6 +107,21 @@ def row_of(name: str) -> Row | None:
     return Row.NEVER if never else Row.OTHER
 
 
+def is_made_up(name: str, environ: Mapping[str, str]) -> bool:
+    """Whether a platform made the variable up from the name of a service, and nobody set it.
+
+    Kubernetes gives every pod ``FOO_SERVICE_HOST``, ``FOO_PORT=tcp://…`` and more for a Service ``foo``; links of Docker
+    give ``FOO_NAME`` and copies of the other container's variables as well. They differ from cluster to cluster.
+    """
+    if not any(part in name for part in _LOOKS_MADE_UP):
+        return False
+    if re.fullmatch(_MADE_UP, f"{name}={environ[name].strip()}"):
+        return True
+    # these have no value to go by: the address of the same name must stand beside them
+    linked = re.match(r"(.+?)_(?:NAME$|ENV_)", name)
+    return linked is not None and re.fullmatch(_LINK, environ.get(f"{linked[1]}_PORT", "").strip()) is not None
+
+
 def scrubbed(
     environ: Mapping[str, str], *, home: str, tmpdir: str, extra: Mapping[str, str] | None = None
 ) -> dict[str, str]:
@@ -123,7 +147,7 @@ def keyed_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def unlisted_names(environ: Mapping[str, str]) -> list[str]:
     """Return the names of row 6, sorted: the launcher's one warning lists them."""
-    return sorted(name for name in environ if row_of(name) is Row.OTHER)
+    return sorted(name for name in environ if row_of(name) is Row.OTHER and not is_made_up(name, environ))
 
 
 def compiler_words(environ: Mapping[str, str]) -> list[str]:
@@ -203,7 +227,7 @@ def resolve_logical_cores(environ: Mapping[str, str], target: str) -> int:
     `ConfigurationError` for a value that is no positive number, and for an unknown target where nothing is said.
     """
     for name in LOGICAL_CORES:
-        if name in environ:
+        if environ.get(name, "").strip():
             return positive_integer(environ, name, default=0)
     if target not in DEFAULT_LOGICAL_CORES:
         raise _unusable(f"how many cores make a logical core of target {target!r}? Set {LOGICAL_CORES[0]}")
@@ -215,8 +239,8 @@ def positive_integer(environ: Mapping[str, str], name: str, *, default: int) -> 
 
     Raises `ConfigurationError` for any other value.
     """
-    text = environ.get(name)
-    if text is None:
+    text = environ.get(name, "").strip()
+    if not text:
         return default
     try:
         value = int(text)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, cast, get_args
 
 from client.errors import ConfigurationError, WireError
+from client.folders import base_folder
 from client.names import DEFAULT_PROJECT, check_project
 
 if TYPE_CHECKING:
@@ -171,10 +172,10 @@ class _Reader:
 
     def node_directory(self) -> Path | None:
         given = self.text("NODE_DIR")
-        home = self._environ.get("HOME") or "~"
-        base = Path(self._environ.get("XDG_CACHE_HOME") or f"{home}/.cache")
+        base = base_folder(self._environ, "XDG_CACHE_HOME")
         try:
-            path = (base / "neff-cache" if given is None else Path(given)).expanduser()
+            # without a base this has no answer either
+            path = Path(given or f"{base or '~'}/neff-cache").expanduser()
         except RuntimeError:  # no HOME, and the user is in no password file: usual in containers
             self.problems.append(
                 "this user has no home directory, so there is no node tier: set NEURON_CACHE_NODE_DIR to a directory"

@@ -15,6 +15,7 @@ import typer
 from client.cli.output import print_json, say
 from client.compiler_path import NAME, find_compiler, first_on_path, is_launcher
 from client.errors import ConfigurationError
+from client.folders import base_folder
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -38,9 +39,8 @@ def run(command: Annotated[list[str] | None, typer.Argument(help="The program an
     if not command:
         raise ConfigurationError("no command to run: say `neff-cache exec -- torchrun train.py`, for instance")
     temporary = Path(tempfile.gettempdir())
-    home = os.environ.get("HOME")  # a container's user may have none
-    cache_home = os.environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else temporary)
-    directory = private_directory(Path(cache_home).absolute(), temporary)
+    cache_home = base_folder(os.environ, "XDG_CACHE_HOME") or temporary  # a container's user may have no home
+    directory = private_directory(Path(cache_home), temporary)
     environ = {**os.environ, "PATH": os.pathsep.join((str(directory), os.environ.get("PATH", os.defpath)))}
     program = shutil.which(command[0], path=environ["PATH"])
     if program is None:

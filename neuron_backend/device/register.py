@@ -29,7 +29,8 @@ def register(library: Path) -> None:
 
     Raises `ConfigurationError` if ``NEURON_BACKEND_DEVICES`` means nothing, OSError if the library cannot be loaded.
     """
-    _check_devices(os.environ.get(DEVICES, "1"))
+    text = os.environ.get(DEVICES, "")
+    _check_devices(text if text.strip() else "1")
     torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
     backend_registration.rename_privateuse1_backend(DEVICE)
     torch._register_device_module(DEVICE, module)  # type: ignore[no-untyped-call]  # noqa: SLF001 - as torch documents it
