@@ -99,8 +99,9 @@ def made_up(environ: Mapping[str, str]) -> str | None:
     names = sorted(name for name in environ if name.upper() in settings and is_made_up(name, environ))
     if not names:
         return None
+    shown = ", ".join(f"{name}={environ[name]}" for name in names)
     return (
-        f"{', '.join(f'{name}={environ[name]}' for name in names)} is ignored: the platform made it up from the name of "
+        f"{shown} is ignored: the platform made it up from the name of "
         "a service (in Kubernetes, enableServiceLinks: false leaves it out)"
     )
 

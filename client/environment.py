@@ -110,7 +110,7 @@ def row_of(name: str) -> Row | None:
 def is_made_up(name: str, environ: Mapping[str, str]) -> bool:
     """Whether a platform made the variable up from the name of a service, and nobody set it.
 
-    Kubernetes gives every pod ``FOO_SERVICE_HOST``, ``FOO_PORT=tcp://…`` and more for a Service ``foo``; links of Docker
+    Kubernetes gives every pod ``FOO_SERVICE_HOST``, ``FOO_PORT=tcp://…`` and more for a Service ``foo``; Docker's links
     give ``FOO_NAME`` and copies of the other container's variables as well. They differ from cluster to cluster.
     """
     if not any(part in name for part in _LOOKS_MADE_UP):

@@ -196,7 +196,7 @@ class Tokens:
         for row in found:
             public_id = tokens.public_id(row.token_hash)
             _log.error(
-                "ANYBODY COULD USE THIS SERVER: it took a token that is empty or a placeholder; the token is revoked now",
+                "ANYBODY COULD USE THIS SERVER: it took a token that is empty or a placeholder; it is revoked now",
                 token=public_id,
                 label=row.label,
                 grants=grants_text([grant_to_json(grant) for grant in tokens.grants(row)]),

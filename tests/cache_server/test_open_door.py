@@ -45,14 +45,8 @@ _NOTHING = {
 def _stored(server: InProcess, token: str, *, label: str = "bootstrap") -> None:
     """Put a token of all rights into the database, as an earlier version did."""
     with server.service.database.transaction() as session:
-        row = TokenRow(
-            token_hash=token_hash(token),
-            label=label,
-            scopes="admin",
-            project_pattern="*",
-            kind_pattern="*",
-            created=1e9,
-        )
+        row = TokenRow(token_hash=token_hash(token), label=label, scopes="admin", created=1e9)
+        row.project_pattern = row.kind_pattern = "*"
         session.add(row)
 
 
