@@ -9,7 +9,8 @@ row  name      variables                                             in the key
                                                                      ``extra.env``
 4    PROCESS   `PROCESS`                                             never
 5    NEVER     `NEVER_PREFIXES`, `NEVER_NAMES`, `NEVER_PARTS`        never
-6    OTHER     any other ``NEURON_*``, ``XLA_*``, ``NKI_*``          launcher: ``extra.env``, with one warning
+6    OTHER     any other ``NEURON_*``, ``XLA_*``, ``NKI_*``          launcher: ``extra.env``, with one warning; the
+                                                                     values of all but `SHOWN` as digests
 ===  ========  ====================================================  ==========================================
 
 The first row that fits decides. Our own backends start a compiler with rows 1, 3 and 4 alone (`scrubbed`), so that
@@ -52,6 +53,20 @@ NEVER_NAMES: Final = frozenset({"NEURON_EXTRACT_GRAPHS_ONLY", "XLA_IR_DEBUG", "X
 # Whole words of a name: NEURON_LOG_LEVEL speaks of logs, NEURON_LOGICAL_… does not.
 NEVER_PARTS: Final = frozenset({"DUMP", "LOG", "DIR", "CACHE"})
 OTHER_PREFIXES: Final = ("NEURON_", "XLA_", "NKI_")
+
+# The variables of row 6 whose values a key document shows: the Neuron SDK and XLA document them, and what they say is
+# no secret. Whoever may read a project reads its key documents, and any other name may hold a token.
+SHOWN: Final = frozenset(
+    {
+        "NEURON_CC_PIPELINE_FACTOR", "NEURON_CUSTOM_SILU", "NEURON_DISABLE_BOUNDARY_MARKER",
+        "NEURON_ENABLE_INT_MATMUL_DOWNCAST", "NEURON_ENABLE_NOSEED_DROPOUT", "NEURON_FUSE_SOFTMAX",
+        "NEURON_INTERNAL_TRANSFER_ALL_PARAMETERS_WITH_STATIC_RING", "NEURON_MOVE_ALL_GATHER_WHILE_LOOP",
+        "NEURON_TRANSFER_ALL_PARAMETERS_WITH_STATIC_RING", "NEURON_TRANSFER_WITH_STATIC_RING_OPS",
+        "NEURON_USE_LOAD_COLLECTIVES", "NEURON_WHILE_LOOP_UNROLL", "NKI_FRONTEND", "NKI_PLATFORM_TARGET",
+        "XLA_DISABLE_FUNCTIONALIZATION", "XLA_DOWNCAST_BF16", "XLA_DOWNCAST_FP16", "XLA_HANDLE_SPECIAL_SCALAR",
+        "XLA_USE_32BIT_LONG", "XLA_USE_BF16", "XLA_USE_FP16", "XLA_USE_SPMD",
+    }
+)  # fmt: skip
 
 # Words that only the wrappers around neuronx-cc understand (libneuronxla); the values say whether they take one.
 WRAPPER_WORDS: Final[Mapping[str, bool]] = {
@@ -137,12 +152,21 @@ def scrubbed(
 
 
 def keyed_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return rows 3 and 6 by name: what the launcher, which keeps its caller's environment, puts in ``extra.env``."""
-    keyed = {name: environ[name] for name in unlisted_names(environ)}
+    """Return rows 3 and 6 by name: what the launcher, which keeps its caller's environment, puts in ``extra.env``.
+
+    What is not in `SHOWN` is there as ``sha256:`` and the digest of ``NAME=VALUE``: as good in a key, but not readable.
+    """
+    keyed = {name: environ[name] if name in SHOWN else _digest(name, environ[name]) for name in unlisted_names(environ)}
     flags = xla_flags_without_dumps(environ)
     if flags:
         keyed[XLA_FLAGS] = flags
     return keyed
+
+
+def _digest(name: str, value: str) -> str:
+    from client.launcher.digest import sha256  # noqa: PLC0415 - few jobs have such a variable
+
+    return f"sha256:{sha256(os.fsencode(f'{name}={value}'))}"
 
 
 def unlisted_names(environ: Mapping[str, str]) -> list[str]:

@@ -1,11 +1,9 @@
-"""Every answer says whether it may be kept, whatever its route and status: a cache in between obeys, and we are not asked."""
+"""Every answer says whether it may be kept, whatever its route and status: a cache in between obeys, unasked."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from cache_server.access import SERVER, Grant, Scope
 from cache_server.app import interface_document
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import httpx
+    import pytest
 
     from tests.cache_server.harness import InProcess
 
