@@ -83,7 +83,7 @@ class Gate:
         """Check the request, then hand it to its route."""
         path = scope["path"]
         if path not in UNGUARDED:
-            self._hosts.check(header(scope, b"host"))
+            self._hosts.check(header(scope, b"host"), path)
         if path not in _PUBLIC:
             scope["principal"] = passage.principal = principal = await self._principal(scope)
             self._service.throttle.check(principal, path)

@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from cache_server.hosts import LOOPBACK, own_namespace, with_service_names
 from cache_server.metric_projects import MOST_PROJECTS
 from cache_server.weak_tokens import check_secret
 from client.encoding import MAX_SIZE
@@ -107,7 +108,9 @@ class Settings(BaseSettings):
         "if not, `neff-cache admin migrate` has to do it.",
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Host names this server answers to, comma-separated; `*` for any."
+        (),
+        description="Host names this server answers to, comma-separated, besides this machine's own; `*` for any. For "
+        "a Service's short name its `NAME.NAMESPACE.svc` and `NAME.NAMESPACE.svc.cluster.local` count as well.",
     )
     anonymous: Anonymous = Field("none", description="What callers without a token may do.")
     bootstrap_token: SecretStr | None = Field(None, description="A token that is registered as admin at each start.")
@@ -217,7 +220,7 @@ class Settings(BaseSettings):
 
         Raises `ConfigurationError` if the settings would leave the server open to DNS rebinding.
         """
-        named = frozenset(name.lower() for name in self.allowed_hosts)
+        named = with_service_names(self.allowed_hosts, namespace=own_namespace(), anonymous=self.anonymous != "none")
         if "*" in named:
             if self.anonymous != "none":
                 raise ConfigurationError(
@@ -226,14 +229,14 @@ class Settings(BaseSettings):
                 )
             return frozenset({"*"})
         if named:
-            return named
+            return named | LOOPBACK
         if self.host in _WILDCARDS:
             raise ConfigurationError(
                 f"--host {self.host!r} listens on every address, so the names to answer to must be given: "
                 "add --allowed-host NAME (or NEFF_CACHE_ALLOWED_HOSTS) for each"
             )
         own = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
-        return frozenset({"localhost", "127.0.0.1", "[::1]", own.lower()})
+        return LOOPBACK | {own.lower()}
 
     @property
     def bucket_url(self) -> str | None:

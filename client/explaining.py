@@ -40,7 +40,7 @@ _MEANINGS: tuple[tuple[str, str], ...] = (
     (ORDER, "the same flags in another order: where flags compete, the last one wins"),
     ("flags", "the compiler's flags; NEURON_CC_FLAGS adds some"),
     ("kernels", "a kernel's file that the program names"),
-    ("extra.env", "the environment; the launcher keys every NEURON_*, XLA_* and NKI_* variable, by a digest where it may be a secret"),
+    ("extra.env", "the environment: every NEURON_*, XLA_* and NKI_* variable that the launcher does not know is keyed"),
     ("extra.xla_flags", "XLA_FLAGS"),
     ("extra", "what the backend adds to the key"),
 )
