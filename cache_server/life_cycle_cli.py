@@ -97,16 +97,13 @@ def backup(
 
 def gc(
     *,
-    once: Annotated[  # noqa: ARG001 - said by scripts that mean it; there is no other way
-        bool, typer.Option("--once", help="One round, then end: so it always is. For ever: `serve --role collector`.")
-    ] = False,
     config: ConfigFile = None,
     data_dir: DataDir = None,
     store: Store = None,
     database: DatabaseUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Sweep and collect once, without a server: for a job that a scheduler starts.
+    """Sweep and collect once, without a server: for a job that a scheduler starts. For ever: `serve --role collector`.
 
     With servers on PostgreSQL and a bucket it runs beside them; with SQLite or a folder, stop the server first. Exit
     status 1 if collection is paused, or another one runs.

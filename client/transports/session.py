@@ -101,6 +101,14 @@ class Session:
                 raise answers.problem(answer, f"{method} {self.address}{path} (request {name})")
             yield answer
 
+    @contextmanager
+    def bare(self, path: str, headers: Mapping[str, str]) -> Iterator[Answer]:
+        """GET ``path`` with just these headers, none of ours: not even the token. Any status is an answer."""
+        request = Request("GET", self._base + path, headers, self._limits.answer)
+        with self._wire.exchange(self._origin, request) as answer:
+            yield answer
+            answer.read_small(_MAX_IGNORED)
+
     def close(self) -> None:
         """Drop idle connections."""
         self._wire.close()

@@ -76,7 +76,7 @@ def _call(server: InProcess, method: str, path: str, body: object, token: str | 
 def _add_token(
     server: InProcess, scopes: str, *, project: str = "*", kind: str = "*", expires: float | None = None
 ) -> str:
-    token = f"token-{scopes}-{project}-{kind}"
+    token = f"caller-with-scopes-{scopes}-{project}-{kind}"
     with server.service.database.transaction() as session:
         session.add(
             TokenRow(
