@@ -8,7 +8,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +27,6 @@ from tests.support.s3 import seaweedfs, use_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def _run(*words: str) -> tuple[int, str, str]:
@@ -231,12 +232,20 @@ def test_a_newer_schema_suits_a_server_that_runs_and_an_older_one_does_not(eithe
 
 
 @pytest.mark.parametrize("broken", ["data folder", "store", "database", "lock", "link"])
-def test_check_config_says_no_where_a_server_could_not_write(tmp_path: Path, broken: str) -> None:
-    data = tmp_path / "data"
-    InProcess(tmp_path).close()
-    config = tmp_path / "config.toml"
+def test_check_config_says_no_where_a_server_could_not_write(broken: str) -> None:
+    # pytest closes its own folder to other users at every start
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        _check_refused(folder, broken)
+
+
+def _check_refused(folder: Path, broken: str) -> None:
+    data = folder / "data"
+    InProcess(folder).close()
+    config = folder / "config.toml"
     config.write_text(f'data_dir = "{data}"\nbootstrap_token = "{"t" * 40}"\n')
-    assert _as_nobody(tmp_path, config)[0] == 0
+    assert _as_nobody(folder, config)[0] == 0
     if broken == "data folder":
         data.chmod(0o555)
     elif broken == "store":
@@ -246,9 +255,9 @@ def test_check_config_says_no_where_a_server_could_not_write(tmp_path: Path, bro
     elif broken == "lock":
         (data / ".server.lock").chmod(0o444)
     else:
-        (data / "store").rename(tmp_path / "gone")
-        (data / "store").symlink_to(tmp_path / "nowhere")
-    status, out = _as_nobody(tmp_path, config)
+        (data / "store").rename(folder / "gone")
+        (data / "store").symlink_to(folder / "nowhere")
+    status, out = _as_nobody(folder, config)
     assert status == 1, out
     said = " ".join(part["said"] for part in json.loads(out)["parts"].values() if part["state"] == "failed")
     assert str(data) in said
@@ -260,9 +269,6 @@ def _as_nobody(folder: Path, config: Path) -> tuple[int, str]:
     if os.geteuid() == 0:
         for path in (folder, *folder.rglob("*")):
             os.chown(path, 65534, 65534, follow_symlinks=False)
-        for parent in folder.parents:
-            if not parent.stat().st_mode & 0o001:
-                parent.chmod(parent.stat().st_mode | 0o011)
         command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command]
     environ = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "c"), "PYTHONDONTWRITEBYTECODE": "1"}
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environ)
