@@ -32,5 +32,6 @@ def cleaned_value(value: object) -> object:
     if isinstance(value, dict):
         return {str(cleaned_value(name)): cleaned_value(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [cleaned_value(each) for each in value]
+        cleaned = [cleaned_value(each) for each in value]
+        return cleaned if isinstance(value, list) else tuple(cleaned)
     return value

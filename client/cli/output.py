@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from client.cleaning import clean
 from client.pulling import Progress
 from client.sizes import size_text
 
@@ -23,8 +24,15 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=1))
 
 
+def print_text(text: str) -> None:
+    """Print text that may quote others."""
+    typer.echo(clean(text))
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table: drawn on a terminal, tab-separated lines without a head where the output is piped."""
+    # labels, hosts and all else that others wrote: nothing in a cell ends its line or moves the cursor
+    rows = [[clean(cell, lines=False) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in rows:
             typer.echo("\t".join(row))
@@ -50,7 +58,7 @@ def print_or_write(document: Path, text: str) -> None:
 
 def say(text: str) -> None:
     """Tell the user about the run; on standard error, so that the output stays clean."""
-    typer.echo(f"neff-cache: {text}", err=True)
+    typer.echo(f"neff-cache: {clean(text)}", err=True)
 
 
 class Bar(Progress):

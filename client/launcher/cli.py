@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from client.cli.output import print_json, say
+from client.cli.output import print_json, print_text, say
 from client.compiler_path import NAME, find_compiler, first_on_path, is_launcher
 from client.errors import ConfigurationError
 from client.folders import base_folder
@@ -66,7 +66,7 @@ def install(
     if as_json:
         print_json({"installed": str(path), **found.to_json()})
         return
-    typer.echo(str(path))
+    print_text(str(path))
     if found.first is None or not path.samefile(found.first):
         say(f"put {path.parent} first on PATH; now {found.first or 'nothing'} is found there")
 
@@ -95,11 +95,11 @@ def status(*, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({**found.to_json(), "passed": passed})
     else:
-        typer.echo(f"first on PATH   {found.first or f'no {NAME}'}{'  (the launcher)' if found.active else ''}")
-        typer.echo(f"real compiler   {found.compiler or 'none'}")
-        typer.echo(f"passed on       {sum(passed.values())}")
+        print_text(f"first on PATH   {found.first or f'no {NAME}'}{'  (the launcher)' if found.active else ''}")
+        print_text(f"real compiler   {found.compiler or 'none'}")
+        print_text(f"passed on       {sum(passed.values())}")
         for why, count in passed.items():
-            typer.echo(f"  {count:6}  {why}")
+            print_text(f"  {count:6}  {why}")
     if not found.active:
         raise typer.Exit(1)
 
