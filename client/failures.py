@@ -89,3 +89,28 @@ def stopped(limit: float, said: str) -> Failure:
     """Return what it means that the compiler ran for ``limit`` seconds and was killed."""
     text = f"{NAME} was stopped: it took longer than {limit:g} s (NEURON_CACHE_COMPILE_LIMIT)"
     return Failure("resource", text, said)
+
+
+MANY_ATTEMPTS = 3
+"""After so many attempts at one key in a row that ended without a program, the next one waits."""
+_FIRST_REST, _LONGEST_REST = 60.0, 3600.0
+
+
+def rest_seconds(attempts: int) -> float:
+    """Return for how long a key rests after the last of ``attempts`` that failed: 60 s after three, at most an hour.
+
+    Each attempt after the third doubles it: what takes its host's memory along would else do so on every host in turn.
+    """
+    if attempts < MANY_ATTEMPTS:
+        return 0.0
+    return float(min(_FIRST_REST * 2.0 ** min(attempts - MANY_ATTEMPTS, 32), _LONGEST_REST))
+
+
+def ran_out(host: str, pid: int, ttl_seconds: float) -> Failure:
+    """Return the failure of a holder whose lease ran out: it may have taken its container along, or lost its way."""
+    text = (
+        f"the process that compiled it ({host}, process {pid}) was not heard of for {ttl_seconds:.0f} s: it, its "
+        "container or its machine is gone, or cannot reach the cache; a compile that needs more memory than there is "
+        "ends so"
+    )
+    return Failure("resource", text)

@@ -12,7 +12,7 @@ import structlog
 
 from cache_server.access import SERVER
 from cache_server.database import entries, leases
-from cache_server.database.models import EntryState, LeaseState
+from cache_server.database.models import EntryState
 from cache_server.errors import Problem
 from cache_server.services.entry_checks import check_entry, missing_outputs
 from client.errors import WireError
@@ -86,7 +86,7 @@ class Catalogue:
                 # nobody here has hashed its outputs
                 entries.insert(session, entry, now=self._database.now(session), checked=0.0)
                 self._audit.change(session, SERVER, "entry.adopt", address=address)
-            leases.end(session, address, LeaseState.PUBLISHED)
+            leases.end(session, address)
 
     def _adopt(self, address: Address) -> Entry | None:
         raw = self._store.read_entry(address)

@@ -13,6 +13,7 @@ from cache_server.database import entries, leases
 from cache_server.database.models import EntryState, LeaseRow, LeaseState
 from cache_server.errors import Problem
 from cache_server.lease_rules import Grant, LeaseRequest, PastFailure, Running, decide, next_generation
+from client.failures import ran_out
 from client.wire import Granted, Holder, LeaseAnswer, Ready, Wait
 
 if TYPE_CHECKING:
@@ -80,12 +81,22 @@ class Leasing:
                 now = self._database.now(session)
                 decision = self._decide(session, address, request, now)
                 if isinstance(decision, Grant):
+                    held = leases.newest_held(session, address)
+                    if held is not None:  # it ran out: noted now, since until now its holder could have come back
+                        leases.add_failure(session, address, self._ran_out(held))
                     return self._grant(session, address, row, request.holder, now)
         return self._answer(decision, now)
 
     def _decide(self, source: Connection | Session, address: Address, request: LeaseRequest, now: float) -> Decision:
-        running = leases.running(source, address, now)
-        return decide(request, running, leases.failures(source, address, now), now)
+        held = leases.newest_held(source, address)
+        failures = leases.failures(source, address, now)
+        if held is None or held.expires > now:
+            return decide(request, held, failures, now)
+        return decide(request, None, [*failures, self._ran_out(held)], now)
+
+    def _ran_out(self, held: Running) -> PastFailure:
+        failure = ran_out(held.holder.host, held.holder.pid, self.ttl_seconds)
+        return PastFailure(-held.generation, failure, held.holder.host, held.expires)
 
     @staticmethod
     def _answer(decision: Running | LeaseAnswer, now: float) -> LeaseAnswer:

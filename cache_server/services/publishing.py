@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from cache_server.database import entries, leases
-from cache_server.database.models import LeaseState
 from cache_server.errors import Problem
 from cache_server.services.entry_checks import check_entry, missing_outputs
 
@@ -86,7 +85,7 @@ class Publishing:
                 entries.insert(session, stored or entry, now=now, checked=now)
             if stored is None:
                 self._audit.change(session, by, action, address=address, detail=_summary(entry))
-            leases.end(session, address, LeaseState.PUBLISHED)
+            leases.end(session, address)
             self._waiters.announce(session, address)
         return Published(stored or entry, created=stored is None)
 

@@ -8,7 +8,6 @@ import structlog
 
 from cache_server.address import Address
 from cache_server.database import entries, leases
-from cache_server.database.models import LeaseState
 from cache_server.errors import Problem
 from cache_server.stores.base import StoreError
 
@@ -78,7 +77,7 @@ class Repairing:
             self._suspicion.suspect(_address(finding), finding.detail)
         elif finding.invariant == "lease_on_published":
             with self._database.transaction() as session:
-                leases.end(session, _address(finding), LeaseState.PUBLISHED)
+                leases.end(session, _address(finding))
 
 
 def _address(finding: Finding) -> Address:

@@ -36,7 +36,7 @@ def doctor(*, url: Url = None, as_json: JsonFlag = False) -> None:
         for name, finding in lines:
             advice = f" -> {finding.advice}" if finding.advice else ""
             rows.append((str(finding.state), name, f"{finding.text}{advice}"))
-        print_table(("", "check", "finding"), rows)
+        print_table(("state", "check", "finding"), rows)
     if not is_healthy(lines):
         problems = sum(line.finding.state is State.PROBLEM for line in lines)
         say(f"{problems} problem{'s' if problems > 1 else ''} found")

@@ -13,7 +13,7 @@ import typer
 
 from client.cli.opening import Here
 from client.cli.options import JsonFlag
-from client.cli.output import print_json, print_table, say
+from client.cli.output import Cell, print_json, print_table, say
 from client.errors import ConfigurationError, FormatError
 from client.names import Kind
 from client.signing.keys import PUBLIC_SUFFIX, PrivateKey, check_name, write_new
@@ -110,7 +110,7 @@ def list_keys(*, file: TrustedKeys = None, as_json: JsonFlag = False) -> None:
     print_table(
         ("id", "name", "state", "kinds", "projects"),
         (
-            (key.key_id, key.name, key_state(key), ",".join(key.kinds) or "all", ",".join(key.projects) or "all")
+            (Cell(key.key_id), key.name, key_state(key), ",".join(key.kinds) or "all", ",".join(key.projects) or "all")
             for key in keys
         ),
     )

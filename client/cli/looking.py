@@ -21,7 +21,7 @@ from client._version import __version__
 from client.cli.group import Exit
 from client.cli.opening import Here, Located, locate
 from client.cli.options import JsonFlag, Key, Kinds, Project, Url
-from client.cli.output import print_json, print_table, say
+from client.cli.output import print_json, print_table, say, time_cell
 from client.cli.signatures import signature_rows
 from client.doctor.base import State, Surroundings, problem
 from client.doctor.server import check as check_shared
@@ -154,7 +154,7 @@ def ls(
     rows = (
         (
             f"{entry.kind.value}/{entry.key}",
-            entry.created,
+            time_cell(entry.created),
             size_text(_size(entry)),
             seconds_text(entry.compile_seconds),
             entry.producer.label or "-",
@@ -162,7 +162,7 @@ def ls(
         )
         for entry in entries
     )
-    print_table(("entry", "created", "size", "compiled in", "label", "host"), rows)
+    print_table(("entry", "created", "size", "compile", "label", "host"), rows)
 
 
 def show(key: Key, *, url: Url = None, project: Project = None, as_json: JsonFlag = False) -> None:

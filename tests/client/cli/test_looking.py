@@ -38,9 +38,13 @@ def test_entries_are_listed_newest_first_and_by_kind(folder: CommandLine) -> Non
     assert {entry["key"] for entry in folder.run("ls", "--json").json} == {first.key, second.key}
     (only,) = folder.run("ls", "--kind", "eager", "--json").json
     assert only["key"] == second.key
-    lines = folder.run("ls").stdout.splitlines()
-    assert len(lines) == 2
-    assert all(len(line.split("\t")) == 6 for line in lines)
+    head, *lines = [line.split("\t") for line in folder.run("ls").stdout.splitlines()]
+    assert head == ["entry", "created", "size", "compile", "label", "host"]
+    # whole keys and times: programs read this
+    assert [line[:2] for line in lines] == [
+        [f"{entry.kind}/{entry.key}", entry.created]
+        for entry in sorted((first, second), key=lambda entry: (entry.created, entry.key), reverse=True)
+    ]
 
 
 def test_a_shared_folder_is_listed_and_a_server_says_why_not(folder: CommandLine, served: CommandLine) -> None:
