@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from client.cleaning import clean
 from client.errors import NeffCacheError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Problem(NeffCacheError):  # noqa: N818 - named for what the answer holds (
 
     def __init__(self, name: str, detail: str = "", *, headers: Mapping[str, str] | None = None) -> None:
         self.kind = ERRORS[name]
-        self.detail = detail
+        self.detail = clean(detail, lines=False)
         self.headers = dict(headers or {})
         super().__init__(detail or self.kind.sentence)
 

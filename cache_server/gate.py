@@ -83,7 +83,7 @@ class Gate:
         """Check the request, then hand it to its route."""
         path = scope["path"]
         if path not in UNGUARDED:
-            self._hosts.check(header(scope, b"host"))
+            self._hosts.check(header(scope, b"host"), path)
         if path not in _PUBLIC:
             scope["principal"] = passage.principal = principal = await self._principal(scope)
             self._service.throttle.check(principal, path)
@@ -192,7 +192,11 @@ class Passage:
     async def _counting_send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            message["headers"] = [*message["headers"], (b"x-request-id", self.request_id.encode())]
+            given = message["headers"]
+            message["headers"] = [*given, (b"x-request-id", self.request_id.encode())]
+            if not any(name == b"cache-control" for name, _ in given):
+                # a cache in between would hand one caller's answer, or refusal, to the next
+                message["headers"].append((b"cache-control", b"no-store"))
             if self._service.readiness.draining:
                 # the connection's next request shall go to a server that stays
                 message["headers"].append((b"connection", b"close"))

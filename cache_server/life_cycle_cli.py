@@ -36,10 +36,11 @@ def check_config(
     given = {"data_dir": data_dir, "store": store, "database": database}
     settings, sources = read_configured("admin check-config", given, config)
     from cache_server.checking import check_settings  # noqa: PLC0415 - the base install has no database
-    from cache_server.configuration import unread  # noqa: PLC0415
+    from cache_server.configuration import made_up, unread  # noqa: PLC0415
 
     shown = {name: "(secret)" if name in _SECRET else str(getattr(settings, name)) for name in sorted(sources)}
-    findings, unknown = check_settings(settings), unread(os.environ)
+    findings, ignored = check_settings(settings), made_up(os.environ)
+    unknown = [*unread(os.environ), *([] if ignored is None else [ignored])]
     if as_json:
         print_json(
             {
@@ -96,16 +97,13 @@ def backup(
 
 def gc(
     *,
-    once: Annotated[  # noqa: ARG001 - said by scripts that mean it; there is no other way
-        bool, typer.Option("--once", help="One round, then end: so it always is. For ever: `serve --role collector`.")
-    ] = False,
     config: ConfigFile = None,
     data_dir: DataDir = None,
     store: Store = None,
     database: DatabaseUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Sweep and collect once, without a server: for a job that a scheduler starts.
+    """Sweep and collect once, without a server: for a job that a scheduler starts. For ever: `serve --role collector`.
 
     With servers on PostgreSQL and a bucket it runs beside them; with SQLite or a folder, stop the server first. Exit
     status 1 if collection is paused, or another one runs.

@@ -17,6 +17,7 @@ from prometheus_client import disable_created_metrics
 
 from cache_server import logging
 from cache_server.app import create_app
+from cache_server.configuration import made_up
 from cache_server.http.listening import BACKLOG, Listening
 from cache_server.http.protocol import BoundedProtocol
 from cache_server.service import Service
@@ -42,6 +43,9 @@ _log = structlog.get_logger("cache_server")
 def run(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status: 1 without a start, or if requests were cut."""
     logging.configure(settings)
+    ignored = made_up(os.environ)
+    if ignored is not None:
+        _log.warning(ignored)
     # when each counter began: as many series again, and nothing asks for them
     disable_created_metrics()  # type: ignore[no-untyped-call] # as it comes
     try:

@@ -43,6 +43,7 @@ from cache_server.stores.guarded import GuardedStore
 from cache_server.stores.open import new_store
 from cache_server.throttling import Throttle
 from cache_server.tracing.open import open_tracing
+from cache_server.weak_tokens import check_secret
 from cache_server.workers import Workers
 from client.errors import ConfigurationError
 from client.token import ensure_user_token
@@ -116,6 +117,7 @@ class Service:
             # what the store knows comes first: a token that was revoked must not be let in anew
             service.rebuilding.recover()
             service.tokens.recover()
+            service.tokens.shut_open_doors()
             service.register_tokens()
             # a local store is ours by its lock file; a bucket may have other servers at work
             service.sweeping.recover(alone=settings.bucket_url is None)
@@ -276,7 +278,8 @@ class Service:
         if first is not None:
             self.tokens.register_admin(first, "bootstrap")
         if self.settings.is_loopback:
-            self.tokens.register_admin(ensure_user_token(os.environ), "user")
+            where = "the user's own token file"
+            self.tokens.register_admin(check_secret(ensure_user_token(os.environ), where), "user")
         elif not self.tokens.any_usable():
             raise ConfigurationError(
                 f"--host {self.settings.host} can be reached from other machines and there is no token yet: "

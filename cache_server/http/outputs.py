@@ -93,7 +93,6 @@ async def send_redirect(send: Send, location: str, wanted: Representation) -> No
     """Answer 307 to an address that lets anybody in for a while: nobody may keep the answer."""
     headers: Headers = [
         (b"location", location.encode("ascii")),
-        (b"cache-control", b"no-store"),
         (b"content-length", b"0"),
     ]
     if wanted.entry_header is not None:

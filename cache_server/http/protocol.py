@@ -145,9 +145,14 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not self.transport.is_closing():
             self.transport.close()
 
-    def _refuse(self, status: bytes) -> None:
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP."""
+        self._refuse(b"400 Bad Request", msg.encode("ascii"))
+
+    def _refuse(self, status: bytes, body: bytes = b"") -> None:
         """Answer in the protocol's own words: there is no request yet that the application could answer."""
         if not self.transport.is_closing():
             if self._is_answered():
-                self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
+                head = b"HTTP/1.1 %b\r\ncontent-length: %d\r\nconnection: close\r\ncache-control: no-store\r\n\r\n"
+                self.transport.write(head % (status, len(body)) + body)
             self.transport.close()

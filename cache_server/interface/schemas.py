@@ -181,7 +181,12 @@ SCHEMAS: dict[str, Schema] = {
         ),
     ),
     "Created": _object("Whether it is new.", created=_TRUTH),
-    "Quota": _object("Bounds, null where there is none, and what is held.", held=_AMOUNT, **_LIMIT),
+    "Quota": _object(
+        "Bounds, null where there is none, what is held, and where there is room for another entry.",
+        held=_AMOUNT,
+        room=_object("Whether a small entry would be taken.", quota={"type": "boolean"}, store={"type": "boolean"}),
+        **_LIMIT,
+    ),
     "Trust": _object(
         "Whose signatures the project asks for.",
         signatures={"enum": ["required", "optional"]},

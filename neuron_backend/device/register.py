@@ -30,7 +30,8 @@ def register(library: Path) -> None:
 
     Raises `ConfigurationError` if ``NEURON_BACKEND_DEVICES`` means nothing, OSError if the library cannot be loaded.
     """
-    _check_devices(os.environ.get(DEVICES, "1"))
+    text = os.environ.get(DEVICES, "")
+    _check_devices(text if text.strip() else "1")
     try:
         torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
     except OSError as error:
