@@ -12,10 +12,27 @@ from client.errors import FormatError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cache_server.stores.base import Blob, Store
     from client.wire import Encoding
 
 _SLICE = 512
 """Compressed bytes decoded at once. Four of them can stand for 128 KiB, so this bounds one step to 16 MiB."""
+
+
+_LONGEST_HEAD = 18
+"""Bytes of the longest head of a frame (RFC 8878, section 3.1.1)."""
+
+
+def stated_size(store: Store, blob: Blob) -> int | None:
+    """Return the plain size that the head of a stored zstd frame states; None if it does not, or there is none.
+
+    For a frame that was decoded once, at its upload, it is the true one: the decoder compares the two.
+    """
+    try:
+        size: int = zstandard.frame_content_size(store.first_bytes(blob, _LONGEST_HEAD) or b"")
+    except zstandard.ZstdError:
+        return None
+    return None if size < 0 else size
 
 
 class TooLargeError(FormatError):

@@ -9,6 +9,7 @@ from cache_server.compression import PlainBytes
 from cache_server.errors import Problem
 from cache_server.http.asgi import header, watching
 from cache_server.http.conditional import Span, accepts_zstd, check_if_match, matches, tag_of, wanted_span
+from cache_server.services.verification import check_sent
 from cache_server.stores.base import CHUNK, Blob, StoreError
 from client.errors import FormatError
 from client.wire import ENTRY_HEADER
@@ -129,6 +130,8 @@ class _Body:
         with self._lock:
             opened = self._opened = None if self._closed else self._store.open_output(self._wanted.blob)
             if opened is None or opened.stored_size != self._wanted.stored_size:
+                # an error page in its place is no miss: whoever is told of one compiles, and perhaps publishes
+                check_sent(self._store, self._wanted.blob, None if opened is None else opened.stored_size)
                 raise Problem(
                     "not_found", "the stored output is missing or damaged; ask for the lease to have it repaired"
                 )

@@ -133,8 +133,14 @@ class Store(Protocol):
     def stored_size(self, blob: Blob) -> int | None:
         """Return the output's size in bytes as stored, or None."""
 
-    def open_output(self, blob: Blob) -> OpenOutput | None:
-        """Open an output for reading, or return None."""
+    def open_output(self, blob: Blob, *, fresh: bool = False) -> OpenOutput | None:
+        """Open an output for reading, or return None.
+
+        ``fresh``: over a new connection, from the disk itself: an error on the way is then not met again.
+        """
+
+    def first_bytes(self, blob: Blob, count: int) -> bytes | None:
+        """Return the first ``count`` stored bytes of an output, all of them if it is shorter, or None."""
 
     def presign(self, blob: Blob, seconds: int) -> str | None:
         """Return a URL by which anyone reads the output for ``seconds``; None if only this server can read it."""

@@ -166,8 +166,16 @@ class S3Store:
 
     def read_entry(self, address: Address) -> bytes | None:
         """Read ``entry.json``."""
+        return self._read(f"{address.path}/{ENTRY_FILE}")
+
+    def _read(self, name: str) -> bytes | None:
+        """Return a JSON document. Where an error page may stand in for it, the object's own size is asked for too."""
         with _store_errors():
-            return self._bucket.read(f"{address.path}/{ENTRY_FILE}")
+            data = self._bucket.read(name)
+            looks_whole = data is None or (data.startswith(b"{") and data.endswith(b"}"))
+            if looks_whole or self._bucket.size(name) == len(data or b""):
+                return data
+        raise StoreError(f"{self._bucket.where} sends other bytes than it says that {name} holds")
 
     def create_entry(self, address: Address, data: bytes) -> bool:
         """Write ``entry.json`` under the condition that there is none."""
@@ -179,11 +187,16 @@ class S3Store:
         with _store_errors():
             return self._bucket.size(_path(blob))
 
-    def open_output(self, blob: Blob) -> S3Output | None:
+    def open_output(self, blob: Blob, *, fresh: bool = False) -> S3Output | None:
         """Ask for the object."""
         with _store_errors():
-            reader = self._bucket.open(_path(blob))
+            reader = self._bucket.open(_path(blob), fresh=fresh)
         return None if reader is None else S3Output(reader)
+
+    def first_bytes(self, blob: Blob, count: int) -> bytes | None:
+        """Ask for the beginning of the object."""
+        with _store_errors():
+            return self._bucket.first_bytes(_path(blob), count)
 
     def begin_upload(self, blob: Blob) -> S3Upload:
         """Begin an upload to the output's name; the bucket hears of it with the first full part."""
@@ -243,8 +256,7 @@ class S3Store:
 
     def read_meta(self, name: MetaName) -> bytes | None:
         """Read an object."""
-        with _store_errors():
-            return self._bucket.read(name.path)
+        return self._read(name.path)
 
     def meta(self, table: str = "", row: str = "") -> Iterator[MetaName]:
         """List the objects below ``meta/``."""

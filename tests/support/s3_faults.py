@@ -52,6 +52,8 @@ class Fault:
     status: int = 0
     """Answer with this status, and a body with ``code``. 0: end the connection without an answer."""
     code: str = ""
+    body: bytes | None = None
+    """The body in place of that; HEAD tells of its length."""
     headers: dict[str, str] = field(default_factory=dict)
     applied: bool = False
     """Do what was asked before answering wrongly."""
@@ -171,8 +173,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _wrong(self, fault: Fault) -> _Answer:
-        text = b"" if self.command == "HEAD" else f"<Error><Code>{fault.code}</Code></Error>".encode()
-        return _Answer(fault.status, [*fault.headers.items(), ("Content-Length", str(len(text)))], text)
+        text = f"<Error><Code>{fault.code}</Code></Error>".encode() if fault.body is None else fault.body
+        sent = b"" if self.command == "HEAD" else text
+        length = len(sent) if fault.body is None else len(text)
+        return _Answer(fault.status, [*fault.headers.items(), ("Content-Length", str(length))], sent)
 
     def _ask(self, body: bytes) -> _Answer:
         proxy = self.server.proxy
