@@ -129,8 +129,10 @@ class Catalogue:
             reason = "; ".join(faults.values())
         except (WireError, Problem, ValueError, RecursionError) as error:
             reason = str(error)
-        if reason and self._store.read_entry(address) != raw:
-            raise StoreError(f"two reads of {ENTRY_FILE} of {address} differ")
+        if reason:
+            listed = {file.name: file.size for file in self._store.files(address)}
+            if self._store.read_entry(address) != raw or listed.get(ENTRY_FILE) != len(raw):
+                raise StoreError(f"{ENTRY_FILE} of {address} is not sent as it is stored")
         if faults and entry is not None and self._faults(address, entry) != faults:
             raise StoreError(f"two reads of outputs of {address} differ")
         return entry, list(faults), reason

@@ -190,7 +190,11 @@ class Bucket:
 
         def attempt(unsure: bool) -> bool:
             try:
-                self.requests.once("put_object", name, Body=data, IfNoneMatch="*", **self.requests.checksum(data))
+                answer = self.requests.once(
+                    "put_object", name, Body=data, IfNoneMatch="*", **self.requests.checksum(data)
+                )
+                # else nothing was stored, whatever the status
+                _ = answer["ETag"]
             except S3Error as error:
                 if error.reason is not Reason.EXISTS:
                     raise
@@ -216,7 +220,7 @@ class Bucket:
         origin = {"Bucket": self.url.bucket, "Key": self.requests.root + source}
         try:
             if size <= self._copy_size:
-                self.requests.call("copy_object", target, CopySource=origin)
+                _ = self.requests.call("copy_object", target, CopySource=origin)["CopyObjectResult"]["ETag"]
             else:
                 self.multiparts.copy(origin, size, target, size_of_parts=self._copy_size)
         except S3Error as error:
