@@ -41,9 +41,10 @@ async def send_output(
     """Answer GET or HEAD; raises `Problem` before anything is sent, ``not_found`` if the output is gone or short."""
     compressed = wanted.blob.encoding == "zstd"
     is_get = scope["method"] == "GET"
-    # ranges are defined for GET alone: HEAD tells of the whole
-    ranged = header(scope, b"range") if is_get else None
-    as_stored = not compressed or (ranged is None and accepts_zstd(header(scope, b"accept-encoding")))
+    # ranges are defined for GET alone: HEAD tells of the whole. Nor is there any part of what is stored as one frame:
+    # to come to its last bytes all of it would have to be unpacked (RFC 9110, section 14.2: the whole may be sent)
+    ranged = header(scope, b"range") if is_get and not compressed else None
+    as_stored = not compressed or accepts_zstd(header(scope, b"accept-encoding"))
     tag = tag_of(wanted.blob.sha256, compressed=compressed and as_stored)
     headers: Headers = [
         (b"etag", tag.encode()),
@@ -67,7 +68,7 @@ async def send_output(
     headers += [
         (b"content-type", b"application/octet-stream"),
         (b"content-length", str(part.stop - part.start).encode()),
-        (b"accept-ranges", b"bytes"),
+        (b"accept-ranges", b"none" if compressed else b"bytes"),
     ]
     if compressed and as_stored:
         headers.append((b"content-encoding", b"zstd"))
@@ -76,15 +77,16 @@ async def send_output(
     start = {"type": "http.response.start", "status": 200 if span is None else 206, "headers": headers}
 
     body = _Body(store, wanted, part, decode=not as_stored)
+    run = workers.run if as_stored else workers.run_slow
     try:
         # the first piece is read before the answer begins: a small output costs one hop, and an error is still sayable
-        piece = await workers.run(body.first, read=is_get)
+        piece = await run(body.first, read=is_get)
         await send(start)
         if body.has_more():
             async with watching(receive) as gone:
                 while body.has_more() and not gone.done():
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
-                    piece = await workers.run(body.next)
+                    piece = await run(body.next)
         await send({"type": "http.response.body", "body": piece})
     finally:
         body.close()
@@ -156,18 +158,16 @@ class _Body:
 
     def _plain(self, opened: OpenOutput) -> Iterator[bytes]:
         plain = PlainBytes("zstd", limit=self._wanted.size)
-        position, (start, stop) = 0, self._part
         pending = bytearray()
         try:
             for chunk in opened.chunks():
                 for piece in plain.feed(chunk):
-                    pending += piece[max(start - position, 0) : max(stop - position, 0)]
-                    position += len(piece)
-                    if len(pending) >= CHUNK or (pending and position >= stop):
+                    pending += piece
+                    if len(pending) >= CHUNK:
                         yield bytes(pending)
                         pending.clear()
-                    if position >= stop:
-                        return
+            if pending:
+                yield bytes(pending)
         except FormatError as error:
             raise StoreError(f"a stored output is damaged: {error}") from error
 

@@ -115,6 +115,13 @@ class Scrubbing:
         self._wake.set()
         return progress
 
+    def note(self, address: Address, sha256: str) -> None:
+        """Have an output looked at before long that somebody found wrong and did not wait for."""
+        with self._database.transaction() as session:
+            row = entries.indexed(session, address)
+            if row is not None and any(output.sha256 == sha256 for output in row.entry.outputs):
+                scrub.suspect(session, Suspected(address, sha256, "", self._database.now(session)))
+
     def progress(self) -> Progress | None:
         """Return how far the run is that goes on, or how the last one ended; None before the first."""
         with self._database.reading() as connection:
