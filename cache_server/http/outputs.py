@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 
 _ENTRY_HEADER = ENTRY_HEADER.lower().encode()
 
+MAX_HEAD_SENT = 3584
+"""Bytes of a whole head: a proxy as it is delivered takes 4 KiB (nginx's ``proxy_buffer_size``), and adds its own."""
+_ROOM = 256
+"""Bytes of a head that are not known here: status line, date, request id, connection."""
+_AROUND = 4
+"""Bytes around a header's name and value: colon, space, end of line."""
+
 
 class Representation(NamedTuple):
     """What can be sent: where it lies, its plain size, and the entry's header if the call carries one."""
@@ -52,12 +59,11 @@ async def send_output(
         (b"vary", b"accept-encoding"),
         (b"x-content-type-options", b"nosniff"),
     ]
-    if wanted.entry_header is not None:
-        headers.append((_ENTRY_HEADER, wanted.entry_header.encode()))
 
     check_if_match(header(scope, b"if-match"), tag)
     known = header(scope, b"if-none-match")
     if known is not None and matches(known, tag, strong=False):
+        _add_entry(headers, wanted)
         await send({"type": "http.response.start", "status": 304, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
         return
@@ -74,6 +80,7 @@ async def send_output(
         headers.append((b"content-encoding", b"zstd"))
     if span is not None:
         headers.append((b"content-range", f"bytes {span.start}-{span.stop - 1}/{wanted.size}".encode()))
+    _add_entry(headers, wanted)
     start = {"type": "http.response.start", "status": 200 if span is None else 206, "headers": headers}
 
     body = _Body(store, wanted, part, decode=not as_stored)
@@ -92,6 +99,20 @@ async def send_output(
         body.close()
 
 
+def fits_in_head(text: str) -> bool:
+    """Return whether a header of that length leaves room for those that every answer has."""
+    return len(text) <= MAX_HEAD_SENT - _ROOM
+
+
+def _add_entry(headers: Headers, wanted: Representation) -> None:
+    """Let the entry travel with its artifact if the head does not grow too large; else its reader asks for it."""
+    if wanted.entry_header is None:
+        return
+    size = sum(len(name) + len(value) + _AROUND for name, value in headers)
+    if size + len(_ENTRY_HEADER) + len(wanted.entry_header) + _AROUND <= MAX_HEAD_SENT - _ROOM:
+        headers.append((_ENTRY_HEADER, wanted.entry_header.encode()))
+
+
 async def send_redirect(send: Send, location: str, wanted: Representation) -> None:
     """Answer 307 to an address that lets anybody in for a while: nobody may keep the answer."""
     headers: Headers = [
@@ -99,8 +120,7 @@ async def send_redirect(send: Send, location: str, wanted: Representation) -> No
         (b"cache-control", b"no-store"),
         (b"content-length", b"0"),
     ]
-    if wanted.entry_header is not None:
-        headers.append((_ENTRY_HEADER, wanted.entry_header.encode()))
+    _add_entry(headers, wanted)
     await send({"type": "http.response.start", "status": 307, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
 
