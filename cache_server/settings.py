@@ -14,6 +14,7 @@ from sqlalchemy.exc import ArgumentError
 from cache_server.metric_projects import MOST_PROJECTS
 from client.encoding import MAX_SIZE
 from client.errors import ConfigurationError
+from client.shown import shown_address
 from client.token import is_loopback
 
 Anonymous: TypeAlias = Literal["none", "read", "all"]
@@ -44,8 +45,11 @@ class Settings(BaseSettings):
         "`collector`: that work, health and metrics only; `all`: both. Other than `all` needs PostgreSQL and a bucket.",
     )
     data_dir: Path = Field(default_factory=default_data_dir, description="Folder that holds store and database.")
-    store: str | None = Field(None, description="Where outputs lie; by default the folder `store` of the data folder.")
-    database: str | None = Field(None, description="SQLAlchemy URL; by default SQLite in the data folder.")
+    # what may hold a password or a key is not shown with the settings
+    store: str | None = Field(
+        None, repr=False, description="Where outputs lie; by default the folder `store` of the data folder."
+    )
+    database: str | None = Field(None, repr=False, description="SQLAlchemy URL; by default SQLite in the data folder.")
     database_file: Path | None = Field(
         None, description="File that holds that URL, as a mounted secret does; in place of `database`."
     )
@@ -141,6 +145,7 @@ class Settings(BaseSettings):
     )
     otlp_endpoint: str | None = Field(
         None,
+        repr=False,
         description="Address of an OpenTelemetry collector (OTLP over HTTP) that traces are sent to; needs `[otel]`.",
     )
     log_format: Literal["auto", "json", "text"] = Field("auto", description="`auto`: text on a terminal, else JSON.")
@@ -198,7 +203,7 @@ class Settings(BaseSettings):
         if scheme == "file" and rest.startswith("/"):
             return Path(rest)
         raise ConfigurationError(
-            f"--store {self.store!r} is not known here: expected a folder, file:///folder or s3://bucket/prefix"
+            f"--store {shown_address(self.store)} is not known here: expected a folder, file:///folder or s3://bucket/prefix"
         )
 
     def database_url(self) -> URL:
