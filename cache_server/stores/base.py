@@ -21,7 +21,14 @@ CHUNK = 1 << 20
 
 
 class StoreError(NeffCacheError):
-    """The store did not do what was asked; what it holds about the entry is unknown."""
+    """The store did not do what was asked; what it holds about the entry is unknown.
+
+    ``lasting``: an operator must mend something; else the same call may succeed later.
+    """
+
+    def __init__(self, message: str, *, lasting: bool = False) -> None:
+        super().__init__(message)
+        self.lasting = lasting
 
 
 class StoreFullError(StoreError):

@@ -57,7 +57,9 @@ class LocalStore:
                 os.link(first, second)
                 with contextlib.suppress(FileExistsError):
                     os.link(first, second)
-                    raise StoreError(f"hard links replace files in {self.root}: this file system cannot hold a store")
+                    raise StoreError(
+                        f"hard links replace files in {self.root}: this file system cannot hold a store", lasting=True
+                    )
             finally:
                 first.unlink(missing_ok=True)
                 second.unlink(missing_ok=True)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from client.s3.retry import RetryPolicy
 
 PART_THREADS = 4
+_LASTING = frozenset({Reason.DENIED, Reason.NO_BUCKET, Reason.REFUSED, Reason.EXPIRED})
 _RESERVE = 4
 """Connections beside those of worker and part threads: probes and health checks."""
 _PROBE = re.compile(re.escape(TEMPORARY_PREFIX) + "[0-9a-f]{32}")
@@ -65,7 +66,9 @@ def _store_errors() -> Iterator[None]:
     except S3Error as error:
         if error.reason is Reason.FULL:
             raise StoreFullError(str(error)) from error
-        raise StoreError(str(error)) from error
+        # without a status, credentials could not be fetched: a role's may come a moment after the machine
+        lasting = error.reason in _LASTING and not (error.reason is Reason.EXPIRED and not error.status)
+        raise StoreError(str(error), lasting=lasting) from error
 
 
 class S3Output:

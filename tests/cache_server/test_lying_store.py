@@ -43,6 +43,8 @@ LIES: dict[str, list[dict[str, Any]]] = {
     "an empty body": [{"method": "GET", "target": OUTPUT, "body": b""}],
     "a captive proxy": [{"method": each, "target": "", "body": HTML} for each in ("GET", "HEAD", "PUT")],
     "sizes of another object": [{"method": "HEAD", "target": OUTPUT, "body": b"12"}],
+    "SlowDown without a length": [{"method": "GET", "target": OUTPUT, "code": "SlowDown", "without_length": True}],
+    "a head without a length": [{"method": "HEAD", "target": OUTPUT, "without_length": True}],
     "404 for a while": [
         {"method": each, "target": OUTPUT, "status": 404, "code": "NoSuchKey"} for each in ("GET", "HEAD")
     ],

@@ -219,3 +219,20 @@ def test_every_setting_that_something_reads_is_known_to_doctor() -> None:
     read |= {f"NEURON_CACHE_{name}" for name in fields}
     assert read <= look_alikes.KNOWN
     assert read >= look_alikes.KNOWN
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:1/?token=s3cr3t",
+        "http://localhost:1/#s3cr3t",
+        "http://user:s3cr3t@localhost:1/",
+        "s3://bucket/x?token=s3cr3t",
+        "localhost:8080?token=s3cr3t",
+        "user:s3cr3t@localhost:8080",
+    ],
+)
+def test_a_secret_in_an_address_reaches_no_terminal_and_no_log(alone: CommandLine, url: str) -> None:
+    for command in ("doctor", "status"):
+        ran = alone.run(command, environment={"NEURON_CACHE_URL": url})
+        assert "s3cr3t" not in ran.stdout + ran.stderr
