@@ -171,6 +171,7 @@ class Service:
             catalogue=catalogue,
             waiters=waiters,
             ttl_seconds=settings.lease_ttl_seconds,
+            most_held=settings.max_leases,
         )
         suspicion = Suspicion(store=store, locks=locks, catalogue=catalogue, removal=removal)
         sweeping = Sweeping(

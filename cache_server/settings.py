@@ -85,6 +85,12 @@ class Settings(BaseSettings):
     lease_ttl_seconds: float = Field(
         30.0, gt=0, le=3600, description="A lease ends this long after its last heartbeat."
     )
+    max_leases: int = Field(
+        4096,
+        ge=1,
+        description="Leases that one token may hold at once; whoever asks for more is told to come later. A token that "
+        "a whole cluster shares holds one for each compiler that runs.",
+    )
     key_lock_seconds: float = Field(30.0, gt=0, description="How long a request waits for another one's work on a key.")
     head_seconds: float = Field(30.0, gt=0, description="A request's head must have arrived whole by then.")
     upload_idle_seconds: float = Field(30.0, gt=0, description="An upload that stands still this long is given up.")

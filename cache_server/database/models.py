@@ -79,6 +79,8 @@ class LeaseRow(Addressed, Base):
     holder: Mapped[str] = mapped_column(Text)
     since: Mapped[float] = mapped_column(Float)
     expires: Mapped[float] = mapped_column(Float)
+    owner: Mapped[str | None] = mapped_column(String(255))
+    """Whose it is, to be counted: see `cache_server.lease_rules.LeaseRequest`."""
 
 
 class FailureRow(Base):

@@ -1,4 +1,4 @@
-"""Outputs that the scrub found wrong once, and why it stopped."""
+"""Outputs that the scrub found wrong once, and why it stopped; whose a lease is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def upgrade() -> None:
     # NULL in the row of the version before: its servers go on without them
     op.add_column("scrub", sa.Column("stopped", sa.Float(), nullable=True))
     op.add_column("scrub", sa.Column("reason", sa.Text(), nullable=True))
+    op.add_column("leases", sa.Column("owner", sa.String(255), nullable=True))
     op.create_table(
         "suspicions",
         sa.Column("sha256", sa.String(64), nullable=False),
@@ -29,5 +30,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_table("suspicions")
+    op.drop_column("leases", "owner")
     for column in ("reason", "stopped"):
         op.drop_column("scrub", column)
