@@ -20,6 +20,8 @@ CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 
 _COMMAND_LINE = "command line"
 _LIKENESS = 0.6
+_SECRETS = frozenset({"bootstrap_token", "database", "store", "otlp_endpoint"})
+"""Settings whose values may be, or hold, a secret."""
 _PAIRS = (("database", "database_file"), ("bootstrap_token", "bootstrap_token_file"))
 """Two ways to say one thing: what stands higher hides both of what stands lower."""
 
@@ -55,10 +57,10 @@ def configure(given: Mapping[str, Any], environ: Mapping[str, str], config: Path
         problem = error.errors()[0]
         name = ".".join(str(part) for part in problem["loc"])
         source = sources.get(str(problem["loc"][0]), "")
+        # pydantic hides what is no text, too, and neither is a mistyped secret to be seen
+        shown = "" if name in _SECRETS else f" = {problem['input']!r}"
         where = f" ({source})" if source and source != _COMMAND_LINE else ""
-        raise ConfigurationError(
-            f"setting {name} = {problem['input']!r} is refused{where}: {problem['msg']}"
-        ) from error
+        raise ConfigurationError(f"setting {name}{shown} is refused{where}: {problem['msg']}") from error
 
 
 def _refuse_empty(values: Mapping[str, Any], sources: Mapping[str, str]) -> None:

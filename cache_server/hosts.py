@@ -59,6 +59,10 @@ def with_service_names(given: Iterable[str], *, namespace: str | None, anonymous
     return frozenset(names)
 
 
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?")
+_LAST_PORT = 65535
+
+
 class HostList:
     """The allow-list. Only the Host header counts; what a proxy says about the original one is never read."""
 
@@ -69,7 +73,7 @@ class HostList:
         """Raise `Problem` ``wrong_host`` unless the header, without its port, is on the list."""
         if "*" in self._names:
             return
-        name = "" if host is None else _without_port(host).lower()
+        name = "" if host is None else host_name(host)
         if name in self._names or (path in BY_ADDRESS and _is_address(name)):
             return
         found = _IN_CLUSTER.fullmatch(name)
@@ -94,7 +98,13 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[: host.find("]") + 1]
-    return host.partition(":")[0]
+def host_name(host: str) -> str:
+    """Return the name in a Host header in lower case, IPv6 in brackets; "" for what is no ``host[:port]``.
+
+    What stands there is read as RFC 9112, section 3.2, has it, and no other way: a user before an @, a second name, a
+    port that is no number are for whom they fool. A dot at the end means the same name.
+    """
+    found = _HOST.fullmatch(host)
+    if found is None or int(found["port"] or 0) > _LAST_PORT:
+        return ""
+    return found["name"].lower().removesuffix(".")

@@ -12,6 +12,7 @@ from cache_server.command_settings import ConfigFile, read_configured, read_sett
 from cache_server.integrity_cli import DatabaseUrl, DataDir, Store  # noqa: TC001 - as above
 from client.cli.options import JsonFlag  # noqa: TC001 - as above
 from client.cli.output import print_json, print_table, say
+from client.shown import shown_address
 from client.sizes import size_text
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def check_config(
     from cache_server.checking import check_settings  # noqa: PLC0415 - the base install has no database
     from cache_server.configuration import made_up, unread  # noqa: PLC0415
 
-    shown = {name: "(secret)" if name in _SECRET else str(getattr(settings, name)) for name in sorted(sources)}
+    shown = {name: "(secret)" if name in _SECRET else _shown(getattr(settings, name)) for name in sorted(sources)}
     findings, ignored = check_settings(settings), made_up(os.environ)
     unknown = [*unread(os.environ), *([] if ignored is None else [ignored])]
     if as_json:
@@ -119,6 +120,11 @@ def gc(
         amount = f"{value['entries']} entries, {size_text(value['bytes'])}"
         say(f"{swept} left-over outputs removed; collection is {outcome.state}: {amount}, {outcome.spared} spared")
     raise typer.Exit(0 if outcome.state == "done" else 1)
+
+
+def _shown(value: object) -> str:
+    # an address may hold a key although it should not
+    return shown_address(value) if isinstance(value, str) else str(value)
 
 
 def _settings(

@@ -18,6 +18,7 @@ from client.encoding import MAX_SIZE
 from client.environment import is_made_up
 from client.errors import ConfigurationError
 from client.folders import base_folder
+from client.shown import shown_address
 from client.token import is_loopback
 
 if TYPE_CHECKING:
@@ -99,8 +100,11 @@ class Settings(BaseSettings):
         "`collector`: that work, health and metrics only; `all`: both. Other than `all` needs PostgreSQL and a bucket.",
     )
     data_dir: Path = Field(default_factory=default_data_dir, description="Folder that holds store and database.")
-    store: str | None = Field(None, description="Where outputs lie; by default the folder `store` of the data folder.")
-    database: str | None = Field(None, description="SQLAlchemy URL; by default SQLite in the data folder.")
+    # what may hold a password or a key is not shown with the settings
+    store: str | None = Field(
+        None, repr=False, description="Where outputs lie; by default the folder `store` of the data folder."
+    )
+    database: str | None = Field(None, repr=False, description="SQLAlchemy URL; by default SQLite in the data folder.")
     database_file: Path | None = Field(
         None, description="File that holds that URL, as a mounted secret does; in place of `database`."
     )
@@ -137,6 +141,12 @@ class Settings(BaseSettings):
 
     lease_ttl_seconds: float = Field(
         30.0, gt=0, le=3600, description="A lease ends this long after its last heartbeat."
+    )
+    max_leases: int = Field(
+        4096,
+        ge=1,
+        description="Leases that one token may hold at once; whoever asks for more is told to come later. A token that "
+        "a whole cluster shares holds one for each compiler that runs.",
     )
     key_lock_seconds: float = Field(30.0, gt=0, description="How long a request waits for another one's work on a key.")
     head_seconds: float = Field(30.0, gt=0, description="A request's head must have arrived whole by then.")
@@ -198,6 +208,7 @@ class Settings(BaseSettings):
     )
     otlp_endpoint: str | None = Field(
         None,
+        repr=False,
         description="Address of an OpenTelemetry collector (OTLP over HTTP) that traces are sent to; needs `[otel]`.",
     )
     log_format: Literal["auto", "json", "text"] = Field("auto", description="`auto`: text on a terminal, else JSON.")
@@ -255,7 +266,7 @@ class Settings(BaseSettings):
         if scheme == "file" and rest.startswith("/"):
             return Path(rest)
         raise ConfigurationError(
-            f"--store {self.store!r} is not known here: expected a folder, file:///folder or s3://bucket/prefix"
+            f"--store {shown_address(self.store)} is not known here: expected a folder, file:///folder or s3://bucket/prefix"
         )
 
     def database_url(self) -> URL:

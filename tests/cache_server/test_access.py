@@ -174,7 +174,15 @@ def test_a_server_without_its_store_is_not_ready(server: InProcess) -> None:
     (server.store_root / "gone").rename(server.store_root / ".uploads")
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "[::2]:80", "[::1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "[::2]:80", "[::1", "[::1]x", "[::1]80"),
+        *("localhost:80@evil", "localhost@evil", "evil@localhost", "localhost:@evil", "localhost:80:80"),
+        *("localhost:port", "localhost:99999", "localhost:-1", "localhost:80 ", "localhost/evil", "localhost?evil"),
+        *("localhost, evil", "evil, localhost", "localhost evil", "localhost..", "localhost%2eevil", "localhost#"),
+    ],
+)
 def test_a_web_page_cannot_reach_the_server_under_its_own_name(server: InProcess, host: str) -> None:
     answer = server.call("GET", "/", headers={"Host": host})
     assert problem(answer) == (421, "wrong_host")
@@ -182,6 +190,13 @@ def test_a_web_page_cannot_reach_the_server_under_its_own_name(server: InProcess
     assert problem(server.call("GET", "/", token=None, headers={"Host": host})) == (421, "wrong_host")
     forwarded = {"Host": host, "X-Forwarded-Host": "localhost", "Forwarded": "host=localhost"}
     assert problem(server.call("GET", "/", headers=forwarded)) == (421, "wrong_host")
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8080", "localhost.", "localhost.:80", "localhost:", "[::1]:80"]
+)
+def test_a_name_of_the_server_is_its_own_however_it_is_written(server: InProcess, host: str) -> None:
+    assert server.call("GET", "/admin/v1/readiness", headers={"Host": host}).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]", "[::1]:8080"])

@@ -329,3 +329,20 @@ def test_a_server_that_is_open_to_all_is_found_by_whoever_looks(alone: CommandLi
             origin.shutdown()
             thread.join()
     assert any("open to all" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:1/?token=s3cr3t",
+        "http://localhost:1/#s3cr3t",
+        "http://user:s3cr3t@localhost:1/",
+        "s3://bucket/x?token=s3cr3t",
+        "localhost:8080?token=s3cr3t",
+        "user:s3cr3t@localhost:8080",
+    ],
+)
+def test_a_secret_in_an_address_reaches_no_terminal_and_no_log(alone: CommandLine, url: str) -> None:
+    for command in ("doctor", "status"):
+        ran = alone.run(command, environment={"NEURON_CACHE_URL": url})
+        assert "s3cr3t" not in ran.stdout + ran.stderr
