@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from client.names import Kind
 from neuron_backend import _autoload, programs
+from neuron_backend.dynamo.border import take_border
 from neuron_backend.dynamo.calling import bind
 from neuron_backend.dynamo.options import Options, refuse_dynamic
 from neuron_backend.dynamo.partition import partition
@@ -22,7 +23,7 @@ from neuron_backend.dynamo.specialise import has_symbols, specialised
 from neuron_backend.eager import record_fallback
 from neuron_backend.lowering import (
     TRACING,
-    UnsupportedOperator,
+    NotLowered,
     decompositions,
     draws_of,
     lower,
@@ -86,16 +87,20 @@ def _program(
     """Lower and compile one of AOTAutograd's graphs."""
     lowered = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
     try:
+        border = take_border(lowered)
         checks = take_checks(lowered)
         results = trim(lowered).without(len(checks))
         used = used_inputs(lowered)
-        executable = programs.get(Kind.GRAPH, lower(lowered, float64=programs.has_float64()))
         draws = draws_of(lowered)
-    except UnsupportedOperator as error:
+        nothing = not (results.positions or checks or draws)
+        executable = (
+            None if nothing else programs.get(Kind.GRAPH, lower(lowered, float64=programs.has_float64()))
+        )
+    except NotLowered as error:
         named = error.in_graph(name)
         programs.unsupported(named)
         if not options.fallback:
             raise named from error
         record_fallback(named.operator, f"its graph runs operator by operator: {named}")
         return make_boxed_func(graph.forward)
-    return make_boxed_func(bind(executable, graph, used, results, draws, checks))
+    return make_boxed_func(bind(executable, graph, border, used, results, draws, checks))
