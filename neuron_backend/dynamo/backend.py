@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
-from torch._guards import CompileContext
+from torch._guards import CompileContext, TracingContext, tracing
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from client.names import Kind
 from neuron_backend import _autoload, programs
 from neuron_backend.dynamo.border import take_border
 from neuron_backend.dynamo.calling import bind
+from neuron_backend.dynamo.overlaps import APART, ByOverlap, Layout
 from neuron_backend.dynamo.options import Options, refuse_dynamic
 from neuron_backend.dynamo.partition import partition
-from neuron_backend.dynamo.specialise import has_symbols, specialised
+from neuron_backend.dynamo.specialise import concrete, has_symbols, specialised
 from neuron_backend.eager import record_fallback
 from neuron_backend.lowering import (
     TRACING,
@@ -35,6 +36,7 @@ from neuron_backend.lowering import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
     from torch.fx import GraphModule
 
 
@@ -69,16 +71,46 @@ def _name() -> str:
 def _compile_static(
     graph: GraphModule, example_inputs: Sequence[Any], *, options: Options, name: str
 ) -> Callable[..., Any]:
-    compiler = aot_autograd(
+    compiler: Any = aot_autograd(
         fw_compiler=partial(_program, name=f"forward graph {name}", options=options),
         bw_compiler=partial(_program, name=f"backward graph {name}", options=options),
         partition_fn=partition,
         decompositions=decompositions(),
         keep_inference_input_mutations=False,
     )
+    context = TracingContext.try_get() or TracingContext(None)  # there is none where sizes changed between calls
     # the fused attention kernels of the CPU have backward operators of their own, that no Neuron compiler knows
-    with TRACING, sdpa_kernel([SDPBackend.MATH]):
-        return compiler(graph, example_inputs)
+    with TRACING, sdpa_kernel([SDPBackend.MATH]), tracing(context):
+        try:
+            compiled, because = compiler(graph, example_inputs), ""
+        except AssertionError as error:  # what AOTAutograd has for inputs that overlap in a way it does not know
+            compiled, because = None, f" (AOTAutograd: {error})"
+            layout = Layout.of(example_inputs, frozenset(range(len(example_inputs))))
+            if layout.pattern_of_examples(example_inputs) == APART:
+                raise
+        else:
+            layout = Layout.of(example_inputs, _written(context.fw_metadata, len(example_inputs)))
+    if not layout.can_matter:
+        return compiled  # type: ignore[no-any-return]
+    return ByOverlap(
+        name=name,
+        layout=layout,
+        compiled={} if compiled is None else {layout.pattern_of_examples(example_inputs): compiled},
+        plain=concrete(graph).forward,
+        compile_apart=lambda arguments: _compile_static(concrete(graph), arguments, options=options, name=name),
+        fallback=options.fallback,
+        because=because,
+    )
+
+
+def _written(metadata: ViewAndMutationMeta | None, count: int) -> frozenset[int]:
+    """Return which of ``count`` inputs the forward or the backward graph writes to; all, where that is not known."""
+    if metadata is None:
+        return frozenset(range(count))
+    forward = {position for position, info in enumerate(metadata.input_info) if info.mutates_data}
+    written = forward.union(metadata.indices_of_inputs_that_requires_grad_with_mutations_in_bw)
+    # where some of the first call's inputs were the same, or overlapped, AOTAutograd has put others in their place
+    return frozenset(range(count) if written and len(metadata.input_info) != count else written)
 
 
 def _program(
