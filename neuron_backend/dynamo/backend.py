@@ -15,16 +15,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from client.names import Kind
 from neuron_backend import _autoload, programs
-from neuron_backend.dynamo.border import take_border
+from neuron_backend.dynamo.border import Sight, take_border
 from neuron_backend.dynamo.calling import bind
-from neuron_backend.dynamo.overlaps import APART, ByOverlap, Layout
 from neuron_backend.dynamo.options import Options, refuse_dynamic
 from neuron_backend.dynamo.partition import partition
+from neuron_backend.dynamo.places import APART, ByPlace, Layout
 from neuron_backend.dynamo.specialise import concrete, has_symbols, specialised
 from neuron_backend.eager import record_fallback
 from neuron_backend.lowering import (
     TRACING,
     NotLowered,
+    UnsupportedOperator,
     decompositions,
     draws_of,
     lower,
@@ -71,36 +72,67 @@ def _name() -> str:
 def _compile_static(
     graph: GraphModule, example_inputs: Sequence[Any], *, options: Options, name: str
 ) -> Callable[..., Any]:
-    compiler: Any = aot_autograd(
-        fw_compiler=partial(_program, name=f"forward graph {name}", options=options),
-        bw_compiler=partial(_program, name=f"backward graph {name}", options=options),
-        partition_fn=partition,
-        decompositions=decompositions(),
-        keep_inference_input_mutations=False,
-    )
+    """Compile ``graph`` for these inputs, and see to it that it is right for others that Dynamo calls alike."""
+    sight = Sight()
     context = TracingContext.try_get() or TracingContext(None)  # there is none where sizes changed between calls
-    # the fused attention kernels of the CPU have backward operators of their own, that no Neuron compiler knows
-    with TRACING, sdpa_kernel([SDPBackend.MATH]), tracing(context):
-        try:
-            compiled, because = compiler(graph, example_inputs), ""
-        except AssertionError as error:  # what AOTAutograd has for inputs that overlap in a way it does not know
-            compiled, because = None, f" (AOTAutograd: {error})"
-            layout = Layout.of(example_inputs, frozenset(range(len(example_inputs))))
-            if layout.pattern_of_examples(example_inputs) == APART:
-                raise
-        else:
-            layout = Layout.of(example_inputs, _written(context.fw_metadata, len(example_inputs)))
-    if not layout.can_matter:
-        return compiled  # type: ignore[no-any-return]
-    return ByOverlap(
+    because = ""
+    compiled: Callable[..., Any] | None = None
+    try:
+        with tracing(context):
+            compiled = _aot_compiled(graph, example_inputs, sight, options=options, name=name)
+    except AssertionError as error:  # what AOTAutograd has for inputs that overlap in a way it does not know
+        layout = Layout.of(example_inputs, frozenset(range(len(example_inputs))))
+        if layout.pattern_of_examples(example_inputs) == APART:
+            raise
+        because = f" (AOTAutograd: {error})"
+    else:
+        layout = Layout.of(example_inputs, _written(context.fw_metadata, len(example_inputs)))
+        if sight.outside and layout.writes:
+            reason = "it writes by strides to the storage of an input, which may be more than the input shows"
+            return _plain(
+                concrete(graph), UnsupportedOperator("aten.as_strided.default", reason), f"graph {name}", options
+            )
+        if not sight.place and not layout.can_overlap:
+            return compiled
+
+    def compile_apart(arguments: Sequence[Any]) -> Callable[..., Any]:
+        with tracing(TracingContext(None)):
+            return _aot_compiled(concrete(graph), arguments, Sight(), options=options, name=name)
+
+    offsets = layout.offsets(example_inputs) if sight.place else ()
+    return ByPlace(
         name=name,
         layout=layout,
-        compiled={} if compiled is None else {layout.pattern_of_examples(example_inputs): compiled},
+        by_offset=sight.place,
+        compiled={} if compiled is None else {(layout.pattern_of_examples(example_inputs), offsets): compiled},
         plain=concrete(graph).forward,
-        compile_apart=lambda arguments: _compile_static(concrete(graph), arguments, options=options, name=name),
+        compile_apart=compile_apart,
         fallback=options.fallback,
         because=because,
     )
+
+
+def _aot_compiled(
+    graph: GraphModule, example_inputs: Sequence[Any], sight: Sight, *, options: Options, name: str
+) -> Callable[..., Any]:
+    def forward(graph: GraphModule, examples: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        sight.add(graph)
+        return _program(graph, examples, name=f"forward graph {name}", options=options)
+
+    def cut(joint: GraphModule, joint_inputs: Sequence[Any], **how: Any) -> tuple[GraphModule, GraphModule]:
+        sight.add(joint)
+        return partition(joint, joint_inputs, **how)
+
+    compiler = aot_autograd(
+        fw_compiler=forward,
+        bw_compiler=partial(_program, name=f"backward graph {name}", options=options),
+        partition_fn=cut,
+        decompositions=decompositions(),
+        keep_inference_input_mutations=False,
+    )
+    # the fused attention kernels of the CPU have backward operators of their own, that no Neuron compiler knows
+    with TRACING, sdpa_kernel([SDPBackend.MATH]):
+        return compiler(graph, example_inputs)
 
 
 def _written(metadata: ViewAndMutationMeta | None, count: int) -> frozenset[int]:
@@ -125,14 +157,17 @@ def _program(
         used = used_inputs(lowered)
         draws = draws_of(lowered)
         nothing = not (results.positions or checks or draws)
-        executable = (
-            None if nothing else programs.get(Kind.GRAPH, lower(lowered, float64=programs.has_float64()))
-        )
+        executable = None if nothing else programs.get(Kind.GRAPH, lower(lowered, float64=programs.has_float64()))
     except NotLowered as error:
-        named = error.in_graph(name)
-        programs.unsupported(named)
-        if not options.fallback:
-            raise named from error
-        record_fallback(named.operator, f"its graph runs operator by operator: {named}")
-        return make_boxed_func(graph.forward)
+        return make_boxed_func(_plain(graph, error, name, options))
     return make_boxed_func(bind(executable, graph, border, used, results, draws, checks))
+
+
+def _plain(graph: GraphModule, error: NotLowered, name: str, options: Options) -> Callable[..., Any]:
+    """Return ``graph`` to be run operator by operator, on the tensors themselves, or raise if that is not wanted."""
+    named = error.in_graph(name)
+    programs.unsupported(named)
+    if not options.fallback:
+        raise named from error
+    record_fallback(named.operator, f"its graph runs operator by operator: {named}")
+    return graph.forward

@@ -6,7 +6,6 @@ and notices a change, and a write is seen by everybody. A program knows values a
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,14 +43,12 @@ class Border:
     """What `take_border` found.
 
     ``inputs`` are inputs that the program has beyond the graph's arguments, ``outputs`` those that it does not compute,
-    by position, ``writes`` the arguments that take the values of its last outputs, in this order. It is right for
-    arguments that begin in their storage where ``offsets`` says, by position.
+    by position, ``writes`` the arguments that take the values of its last outputs, in this order.
     """
 
     inputs: tuple[Passed, ...]
     outputs: dict[int, Passed]
     writes: tuple[int, ...]
-    offsets: dict[int, int]
 
 
 def take_border(graph: GraphModule) -> Border:
@@ -75,7 +72,7 @@ def take_border(graph: GraphModule) -> Border:
     output.args = ((*kept, *(source for _, source in writes)),)
     inputs = _storage_inputs(graph, placeholders, positions)
     graph.recompile()
-    return Border(inputs, outputs, tuple(position for position, _ in writes), _offsets(graph, positions))
+    return Border(inputs, outputs, tuple(position for position, _ in writes))
 
 
 def _writes(graph: GraphModule, positions: dict[Node, int]) -> list[tuple[int, Node]]:
@@ -105,16 +102,24 @@ def _passed(node: Node, positions: dict[Node, int]) -> Passed | None:
     views: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
     current: Node | None = node
     while current is not None and current not in positions:
-        views.append((current.target, current.args[1:], dict(current.kwargs)))
+        views.append(_view(current))
         current = viewed(current)
     return None if current is None else Passed(positions[current], tuple(reversed(views)))
 
 
-def _storage_inputs(
-    graph: GraphModule, placeholders: Sequence[Node], positions: dict[Node, int]
-) -> tuple[Passed, ...]:
+def _view(node: Node) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    if node.target not in AS_STRIDED:
+        return node.target, node.args[1:], dict(node.kwargs)
+    base: Any = node.args[0]
+    begin = int(base.meta["val"].storage_offset())
+    _, size, stride, *rest = node.args
+    offset = rest[0] if rest else node.kwargs.get("storage_offset")
+    return _as_strided, (size, stride, begin if offset is None else offset, begin), {}
+
+
+def _storage_inputs(graph: GraphModule, placeholders: Sequence[Node], positions: dict[Node, int]) -> tuple[Passed, ...]:
     """Let each as_strided of an argument be done by the caller: only he has all of the argument's storage."""
-    inputs = []
+    inputs: list[Passed] = []
     last = placeholders[-1] if placeholders else None
     for node in list(graph.graph.nodes):
         if node.target not in AS_STRIDED or node.args[0] not in positions or not node.users:
@@ -122,22 +127,44 @@ def _storage_inputs(
         with graph.graph.inserting_after(last):
             last = graph.graph.placeholder(f"storage_{len(inputs)}")
         last.meta["val"] = node.meta["val"]
-        inputs.append(Passed(positions[node.args[0]], ((AS_STRIDED[0], node.args[1:], dict(node.kwargs)),)))
+        inputs.append(Passed(positions[node.args[0]], (_view(node),)))
         node.replace_all_uses_with(last)
         graph.graph.erase_node(node)
     return tuple(inputs)
 
 
-def _offsets(graph: GraphModule, positions: dict[Node, int]) -> dict[int, int]:
-    """Return where those arguments begin into whose storage something is scattered by strides.
+@dataclass(slots=True)
+class Sight:
+    """What graphs see of the storages that their arguments lie in.
 
-    Dynamo compiles anew for other sizes and strides, not for another offset.
+    ``place``: where an argument begins in its storage; Dynamo compiles anew for other sizes and strides, not for that.
+    ``outside``: they scatter by strides into the storage of an argument that may not be all of it.
     """
-    found = {}
-    for node in graph.graph.nodes:
-        base: Any = node.args[0] if node.target is _SCATTER else None
-        while base is not None and base not in positions:
-            base = viewed(base)
-        if base is not None:
-            found[positions[base]] = int(base.meta["val"].storage_offset())
-    return found
+
+    place: bool = False
+    outside: bool = False
+
+    def add(self, graph: GraphModule) -> None:
+        """Look at one more graph."""
+        for node in graph.graph.nodes:
+            if node.target is not _SCATTER and node.target not in AS_STRIDED:
+                continue
+            base: Any = node.args[0]
+            while base is not None and base.op != "placeholder":
+                base = viewed(base)
+            if base is not None:
+                self.place = True
+                self.outside |= node.target is _SCATTER and not _is_whole(base.meta["val"])
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    size = tensor.numel() * tensor.dtype.itemsize
+    return tensor.is_contiguous() and not tensor.storage_offset() and tensor.untyped_storage().nbytes() == size
+
+
+def _as_strided(value: torch.Tensor, size: Any, stride: Any, offset: int, begin: int) -> torch.Tensor:
+    """Return the view of a tensor that as_strided with ``offset`` is of one that begins at ``begin``.
+
+    That is where it began when it was traced, and decompositions have computed with it.
+    """
+    return value.as_strided(size, stride, offset + value.storage_offset() - begin)

@@ -97,9 +97,9 @@ def bind(  # noqa: PLR0917 - what compiling one graph gives
     """Return ``executable`` with the calling convention of ``graph``: all arguments in, all outputs back.
 
     None stands for a program that would compute nothing. What ``border`` says is done here, on the arguments
-    themselves; where they do not fit to it, the graph runs operator by operator. Each run takes ``draws`` steps of the generator of the device that the graph's random numbers are for. It ends in
-    the error that torch raises where one of ``checks`` fails; their operands are the program's last outputs. While
-    programs are recorded there is nothing to copy to the host: it then raises `ValueNeeded`.
+    themselves. Each run takes ``draws`` steps of the generator of the device that the graph's random numbers are for.
+    It ends in the error that torch raises where one of ``checks`` fails; their operands are the program's last outputs.
+    While programs are recorded there is nothing to copy to the host: it then raises `ValueNeeded`.
     """
     outputs: Any = graph.graph.output_node().args[0]
     device = _drawing_device(graph) if draws else None
@@ -114,9 +114,6 @@ def bind(  # noqa: PLR0917 - what compiling one graph gives
     def run(*arguments: Any) -> list[torch.Tensor | None]:
         if copies and programs.recording():
             raise ValueNeeded(COPY)
-        for position, offset in border.offsets.items():
-            if arguments[position].storage_offset() != offset:
-                return graph.forward(*arguments)  # type: ignore[no-any-return]
         answer: list[torch.Tensor | None] = [None] * len(outputs)
         with torch.no_grad():
             inputs = (*arguments, *(each.of(arguments) for each in border.inputs)) if border.inputs else arguments

@@ -57,4 +57,6 @@ class Broken(Exception):  # noqa: N818  never leaves the package
     """Raised where a lowering, or MLIR, finds that it has built something wrong; becomes `LoweringBug`."""
 
 
-_REPORT = "please report this sentence, with the shapes and types of the operator's inputs and `neff-cache doctor`'s table"
+_REPORT = (
+    "please report this sentence, with the shapes and types of the operator's inputs and what `neff-cache doctor` says"
+)

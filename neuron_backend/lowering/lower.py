@@ -67,7 +67,7 @@ def lower(graph: GraphModule, lifted: Sequence[Lifted] = (), *, float64: bool = 
         except Broken as error:
             raise LoweringBug(walk.current, str(error), line=walk.line) from error
         except Exception as error:
-            # A handler that met arguments it was not written for. The caller goes on without, and says whose fault it is.
+            # A handler that met arguments it was not written for. The caller goes on without it.
             raise LoweringBug(walk.current, f"{type(error).__name__}: {error}", line=walk.line) from error
         return finished if other is None else replace(finished, called_as=other.called_as(finished.signature))
 

@@ -1,5 +1,6 @@
-"""Arguments that overlap in memory, one of them written to: what a graph computes depends on where they lie.
+"""Graphs whose results depend on where their arguments lie.
 
+They write to one that overlaps another in memory, or see where in its storage one begins.
 AOTAutograd compiles for the arguments of the first call. Dynamo compares shapes and strides of later ones and, unless
 the first ones overlapped, not where they lie; so this is looked at where the graph is called.
 """
@@ -24,8 +25,12 @@ Pattern: TypeAlias = "tuple[tuple[int, int, int], ...]"
 
 APART: Final[Pattern] = ()
 
+Place: TypeAlias = "tuple[Pattern, tuple[int, ...]]"
+"""A pattern, and where each tensor begins in its storage, in elements; empty where the latter is all the same."""
+
 # Patterns whose overlaps were worked out; a window that slides through a buffer has a new one at each call.
 _REMEMBERED: Final = 1024
+_SENTENCES: Final = 4  # that one graph says at most about its arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +45,13 @@ class Span:
 
     @classmethod
     def of(cls, position: int, tensor: torch.Tensor, *, written: bool) -> Span:
+        """Return the bytes of ``tensor``, which has some."""
         width = tensor.dtype.itemsize
         return cls(position, tuple(tensor.shape), tuple(each * width for each in tensor.stride()), width, written)
 
     @property
     def length(self) -> int:
+        """How many bytes lie between its first and its last, both included."""
         return sum((size - 1) * stride for size, stride in zip(self.sizes, self.strides, strict=True)) + self.width
 
     def mark(self, memory: torch.Tensor, start: int) -> torch.Tensor:
@@ -59,12 +66,14 @@ class Layout:
     spans: tuple[Span, ...]
     _positions: list[int] = field(init=False)
     _lengths: list[int] = field(init=False)
+    _can_overlap: bool = field(init=False)
     _known: dict[Pattern, Pattern] = field(init=False, default_factory=dict)
     _last: tuple[list[int], Pattern] = field(init=False, default=([], APART))  # most calls have what the last one had
 
     def __post_init__(self) -> None:
         self._positions = [span.position for span in self.spans]
         self._lengths = [span.length for span in self.spans]
+        self._can_overlap = self.can_overlap
 
     @classmethod
     def of(cls, arguments: Sequence[Any], written: frozenset[int]) -> Layout:
@@ -73,17 +82,28 @@ class Layout:
             tuple(
                 Span.of(position, value, written=position in written)
                 for position, value in enumerate(arguments)
-                if isinstance(value, torch.Tensor) and not is_traceable_wrapper_subclass(value) and value.numel()
+                if _has_memory(value)
             )
         )
 
     @property
-    def can_matter(self) -> bool:
+    def writes(self) -> bool:
+        """Whether any argument is written to."""
+        return any(span.written for span in self.spans)
+
+    @property
+    def can_overlap(self) -> bool:
         """Whether there is an argument that is written to, and another one."""
-        return len(self.spans) > 1 and any(span.written for span in self.spans)
+        return len(self.spans) > 1 and self.writes
+
+    def offsets(self, arguments: Sequence[Any]) -> tuple[int, ...]:
+        """Return where each of these arguments begins in its storage."""
+        return tuple([arguments[position].storage_offset() for position in self._positions])
 
     def pattern(self, arguments: Sequence[Any]) -> Pattern:
         """Return which of these arguments overlap, where one of the two is written to."""
+        if not self._can_overlap:
+            return APART
         return self._pattern([arguments[position].data_ptr() for position in self._positions])
 
     def pattern_of_examples(self, examples: Sequence[Any]) -> Pattern:
@@ -142,47 +162,68 @@ class Layout:
             return bool(self.spans[other].mark(memory, second).any())
 
 
-@dataclass(slots=True)
-class ByOverlap:
-    """Calls a graph as its arguments lie to each other: what was ``compiled`` for that, or ``plain``.
+def _has_memory(value: Any) -> bool:
+    """Whether it is a tensor with bytes of its own: tensors that are made of tensors have none."""
+    return isinstance(value, torch.Tensor) and value.numel() > 0 and not is_traceable_wrapper_subclass(value)
 
-    ``plain`` runs operator by operator; it is for arguments that overlap otherwise than those that were compiled for.
-    For arguments that lie apart ``compile_apart`` compiles what is not there. ``fallback``: whether ``plain`` may be
-    run, with one warning, or RuntimeError is raised. ``because`` is a clause, with what else the user is to know.
+
+@dataclass(slots=True)
+class ByPlace:
+    """Calls a graph as its arguments lie: what was ``compiled`` for that, or ``plain``.
+
+    ``compiled`` is by overlaps and, if ``by_offset``, by where each tensor begins in its storage. For arguments that
+    lie apart ``compile_apart`` compiles what is not there; ``plain``, which runs operator by operator, is for those
+    that overlap otherwise than those that were compiled for. ``fallback``: whether it may be run, with one warning, or
+    RuntimeError is raised. ``because`` is a clause, with what else the user is to know.
     """
 
     name: str
     layout: Layout
-    compiled: dict[Pattern, Callable[..., Any]]
+    by_offset: bool
+    compiled: dict[Place, Callable[..., Any]]
     plain: Callable[..., Any]
     compile_apart: Callable[[Sequence[Any]], Callable[..., Any]]
     fallback: bool
     because: str = ""
-    _told: bool = field(init=False, default=False)
+    _told: set[str] = field(init=False, default_factory=set)
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the graph; raises what the graph raises."""
         pattern = self.layout.pattern(arguments)
-        function = self.compiled.get(pattern)
+        place = pattern, self.layout.offsets(arguments) if self.by_offset else ()
+        function = self.compiled.get(place)
         if function is None:
-            if pattern:
-                self._tell(pattern)
-                function = self.plain
-            else:
-                function = self.compiled[APART] = self.compile_apart(arguments)
+            function = self._not_compiled(place, arguments)
         return function(*arguments)
 
-    def _tell(self, pattern: Pattern) -> None:
-        one, other, _ = pattern[0]
-        sentence = (
-            f"graph {self.name} was called with tensors that overlap in memory (its inputs {one} and {other}), one of "
-            f"which it writes to, and was not compiled for that{self.because}"
-        )
-        advice = "clone one of them to have it run as a program"
+    def _not_compiled(self, place: Place, arguments: Sequence[Any]) -> Callable[..., Any]:
+        pattern, _ = place
+        limit = torch._dynamo.config.recompile_limit  # noqa: SLF001 - torch's own setting
+        if pattern:
+            one, other, _ = pattern[0]
+            self._tell(
+                f"graph {self.name} was called with tensors that overlap in memory (its inputs {one} and {other}), one "
+                f"of which it writes to, and was not compiled for that{self.because}",
+                "clone one of them",
+            )
+        elif len(self.compiled) >= limit:
+            self._tell(
+                f"graph {self.name} sees where its inputs begin in their storage, by as_strided or unfold, and was "
+                f"compiled for {limit} places (torch._dynamo.config.recompile_limit) already",
+                "clone what is a view, or raise the limit",
+            )
+        else:
+            self.compiled[place] = self.compile_apart(arguments)
+            return self.compiled[place]
+        return self.plain
+
+    def _tell(self, sentence: str, advice: str) -> None:
         if not self.fallback:
             raise RuntimeError(f"{sentence}: {advice}, or allow fallback")
-        if not self._told:
-            self._told = True
+        if sentence not in self._told and len(self._told) < _SENTENCES:
+            self._told.add(sentence)
             warnings.warn(
-                f"{sentence}: such calls run operator by operator; {advice}", UserWarning, stacklevel=user_level()
+                f"{sentence}: such calls run operator by operator. To run them as a program, {advice}",
+                UserWarning,
+                stacklevel=user_level(),
             )
