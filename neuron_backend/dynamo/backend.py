@@ -11,6 +11,8 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 from torch._guards import CompileContext, TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from client.names import Kind
@@ -74,7 +76,7 @@ def _compile_static(
 ) -> Callable[..., Any]:
     """Compile ``graph`` for these inputs, and see to it that it is right for others that Dynamo calls alike."""
     sight = Sight()
-    context = TracingContext.try_get() or TracingContext(None)  # there is none where sizes changed between calls
+    context = TracingContext.try_get() or _own_context()  # there is none where sizes changed between calls
     because = ""
     compiled: Callable[..., Any] | None = None
     try:
@@ -96,7 +98,7 @@ def _compile_static(
             return compiled
 
     def compile_apart(arguments: Sequence[Any]) -> Callable[..., Any]:
-        with tracing(TracingContext(None)):
+        with tracing(_own_context()):
             return _aot_compiled(concrete(graph), arguments, Sight(), options=options, name=name)
 
     offsets = layout.offsets(example_inputs) if sight.place else ()
@@ -110,6 +112,11 @@ def _compile_static(
         fallback=options.fallback,
         because=because,
     )
+
+
+def _own_context() -> TracingContext:
+    """Return what AOTAutograd notes its findings in, where Dynamo is not there to have one."""
+    return TracingContext(FakeTensorMode(shape_env=ShapeEnv()))
 
 
 def _aot_compiled(
