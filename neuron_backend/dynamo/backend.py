@@ -12,7 +12,6 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 from torch._guards import CompileContext, TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from client.names import Kind
@@ -77,7 +76,7 @@ def _compile_static(
     """Compile ``graph`` for these inputs, and see to it that it is right for others that Dynamo calls alike."""
     sight = Sight()
     context = TracingContext.try_get() or _own_context()  # there is none where sizes changed between calls
-    because = ""
+    because, known = "", APART
     compiled: Callable[..., Any] | None = None
     try:
         with tracing(context):
@@ -88,7 +87,10 @@ def _compile_static(
             raise
         because = f" (AOTAutograd: {error})"
     else:
-        layout = Layout.of(example_inputs, _written(context.fw_metadata, len(example_inputs)))
+        forward, written = _written(context.fw_metadata, len(example_inputs))
+        layout = Layout.of(example_inputs, written)
+        # AOTAutograd looks at overlaps with what the forward writes, and takes what only the backward writes for apart
+        known = Layout.of(example_inputs, forward).pattern_of_examples(example_inputs)
         if sight.outside and layout.writes:
             reason = "it writes by strides to the storage of an input, which may be more than the input shows"
             return _plain(
@@ -106,7 +108,7 @@ def _compile_static(
         name=name,
         layout=layout,
         by_offset=sight.place,
-        compiled={} if compiled is None else {(layout.pattern_of_examples(example_inputs), offsets): compiled},
+        compiled={} if compiled is None else {(known, offsets): compiled},
         plain=concrete(graph).forward,
         compile_apart=compile_apart,
         fallback=options.fallback,
@@ -116,7 +118,7 @@ def _compile_static(
 
 def _own_context() -> TracingContext:
     """Return what AOTAutograd notes its findings in, where Dynamo is not there to have one."""
-    return TracingContext(FakeTensorMode(shape_env=ShapeEnv()))
+    return TracingContext(FakeTensorMode())
 
 
 def _aot_compiled(
@@ -142,14 +144,15 @@ def _aot_compiled(
         return compiler(graph, example_inputs)
 
 
-def _written(metadata: ViewAndMutationMeta | None, count: int) -> frozenset[int]:
-    """Return which of ``count`` inputs the forward or the backward graph writes to; all, where that is not known."""
+def _written(metadata: ViewAndMutationMeta | None, count: int) -> tuple[frozenset[int], frozenset[int]]:
+    """Return which of ``count`` inputs the forward writes to, and which that or the backward; all, if not known."""
+    everything = frozenset(range(count))
     if metadata is None:
-        return frozenset(range(count))
-    forward = {position for position, info in enumerate(metadata.input_info) if info.mutates_data}
+        return everything, everything
+    forward = frozenset(position for position, info in enumerate(metadata.input_info) if info.mutates_data)
     written = forward.union(metadata.indices_of_inputs_that_requires_grad_with_mutations_in_bw)
     # where some of the first call's inputs were the same, or overlapped, AOTAutograd has put others in their place
-    return frozenset(range(count) if written and len(metadata.input_info) != count else written)
+    return (everything, everything) if written and len(metadata.input_info) != count else (forward, written)
 
 
 def _program(
