@@ -40,8 +40,8 @@ class LoweringBug(NotLowered):
     """A lowering there is has failed: a bug of neff-cache. ``reason`` names the exception and says what to report."""
 
     def __init__(self, operator: str, reason: str, *, line: str = "", graph: str = "") -> None:
-        if not reason.endswith(_REPORT):
-            reason = f"{reason}; {_REPORT}"
+        if not reason.endswith(PLEASE_REPORT):
+            reason = f"{reason}; {PLEASE_REPORT}"
         super().__init__(operator, reason, line=line, graph=graph)
 
     @staticmethod
@@ -57,6 +57,6 @@ class Broken(Exception):  # noqa: N818  never leaves the package
     """Raised where a lowering, or MLIR, finds that it has built something wrong; becomes `LoweringBug`."""
 
 
-_REPORT = (
+PLEASE_REPORT = (
     "please report this sentence, with the shapes and types of the operator's inputs and what `neff-cache doctor` says"
 )

@@ -6,6 +6,7 @@ The judge is ``aot_eager`` or, where that is wrong itself, the function as it st
 from __future__ import annotations
 
 import gc
+import types
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 import neuron_backend
-from neuron_backend.lowering import registry
+from neuron_backend.lowering import capture, registry
 from tests.support import unlowered
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def state(tensors: list[torch.Tensor]) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("fallback", [False, True], ids=["program", "operator by operator"])
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.share(8)
+@pytest.mark.share(5)
 def test_what_a_backward_writes_is_seen_by_who_holds_the_tensor(change: str, *, fallback: bool) -> None:
     function, make = CHANGES[change]
 
@@ -157,7 +158,7 @@ RESULTS: dict[str, Callable[..., object]] = {
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", RESULTS)
-@pytest.mark.share(8)
+@pytest.mark.share(5)
 def test_a_result_that_shows_an_argument_is_that_argument(name: str, *, training: bool) -> None:
     function = RESULTS[name]
     outcomes = []
@@ -284,7 +285,7 @@ def in_order(
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.share(14)
+@pytest.mark.share(6)
 def test_arguments_that_overlap_give_what_eager_gives(
     order: str, writer: Callable[..., Any], *, training: bool
 ) -> None:
@@ -372,7 +373,7 @@ def strided(function: Callable[..., Any], layouts: list[str], *, training: bool)
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("first", LAYOUTS)
 @pytest.mark.parametrize("name", STRIDED)
-@pytest.mark.share(16)
+@pytest.mark.share(6)
 def test_what_is_read_by_strides_is_where_the_storage_has_it(name: str, first: str, *, training: bool) -> None:
     if name in {"scattered", "written around"} and training:
         pytest.skip("torch has no gradient of that for every layout")
@@ -422,3 +423,25 @@ def test_a_lowering_that_fails_is_called_our_bug_and_the_job_goes_on() -> None:
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=BUG):
         torch.compile(lambda x: x.sin() * 3, backend="neuron", options={"fallback": False})(x)
+
+
+@pytest.mark.usefixtures("_broken_sine")
+@pytest.mark.filterwarnings("default:operator .* runs on the CPU:UserWarning")
+def test_an_eager_lowering_that_fails_is_called_our_bug() -> None:
+    x = numbers(3, 0.5)[None, None, None]  # a shape that no other test has a plan for
+    with pytest.warns(UserWarning, match=BUG):
+        result = x.sin()
+    torch.testing.assert_close(result.cpu(), x.cpu().sin())
+
+
+# As if it stood in the package, with a mistake in it.
+misspelt = types.FunctionType((lambda x: x.no_such_thing()).__code__, {"__name__": "neuron_backend.lowering.made_up"})
+
+
+@pytest.mark.filterwarnings("default:operator .* runs on the CPU:UserWarning")
+def test_a_decomposition_of_ours_that_cannot_be_traced_is_called_our_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture, "decompositions", lambda: {torch.ops.aten.cos.default: misspelt})
+    x = numbers(3, 0.5)[None, None, None]
+    with pytest.warns(UserWarning, match=r"a bug of neff-cache: tracing it failed: AttributeError.*please report"):
+        result = x.cos()
+    torch.testing.assert_close(result.cpu(), x.cpu().cos())
