@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from client.names import Kind
     from neuron_backend.compilers.base import Compiler, Configuration
-    from neuron_backend.lowering import UnsupportedOperator
+    from neuron_backend.lowering import NotLowered
     from neuron_backend.module import Module
     from neuron_backend.runtimes.base import Executable, Runtime
     from neuron_backend.shadow import Shadow
@@ -118,7 +118,7 @@ class Recorder(Protocol):
     def get(self, kind: Kind, module: Module) -> Executable:
         """Take note of a program, and return something that has its signature."""
 
-    def unsupported(self, error: UnsupportedOperator) -> None:
+    def unsupported(self, error: NotLowered) -> None:
         """Take note of a graph that has no program."""
 
 
@@ -181,7 +181,7 @@ def recording() -> bool:
     return _recorder is not None
 
 
-def unsupported(error: UnsupportedOperator) -> None:
+def unsupported(error: NotLowered) -> None:
     """Say that a graph has no program, to whoever records."""
     recorder = _recorder
     if recorder is not None:

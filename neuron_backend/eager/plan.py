@@ -14,7 +14,7 @@ from neuron_backend.eager.host import OnHost
 from neuron_backend.eager.operators import VIEW
 from neuron_backend.eager.program import Program
 from neuron_backend.eager.tracing import Untraceable, traced
-from neuron_backend.lowering import Lifted, UnsupportedOperator, draws_of, lower, trim, used_inputs
+from neuron_backend.lowering import Lifted, LoweringBug, UnsupportedOperator, draws_of, lower, trim, used_inputs
 
 if TYPE_CHECKING:
     from neuron_backend.eager.signature import Call
@@ -118,6 +118,8 @@ def _compiled(call: Call, *, lift: bool) -> Plan:
         return OnHost(str(error), warn=True, doubtful=True)
     except UnsupportedOperator as error:
         return OnHost(error.reason if error.operator == call.operator.name else str(error), warn=True)
+    except LoweringBug as error:
+        return OnHost(str(error), warn=True)
 
 
 def _program(call: Call, *, lift: bool) -> Program | Baked:

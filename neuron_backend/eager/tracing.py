@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from neuron_backend.eager import signature
-from neuron_backend.lowering import trace
+from neuron_backend.lowering import PLEASE_REPORT, trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from neuron_backend.eager.signature import Call
     from neuron_backend.lowering import Results
 
+
+# What a mistake in Python code ends in. torch's own refusals are RuntimeErrors and NotImplementedErrors.
+_BUGS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
 
 UNKNOWN = "what it computes, or the shape of that, depends on values"
 
@@ -57,6 +61,13 @@ class Traced:
         return tuple(answer)
 
 
+def _is_ours(error: Exception) -> bool:
+    """Whether an error is one of our own code's. What torch cannot trace, or refuses, it says itself."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    module = str(frame.f_globals.get("__name__", ""))
+    return isinstance(error, _BUGS) and module.partition(".")[0] == "neuron_backend"
+
+
 def traced(call: Call, numbers: Sequence[float] | None = None) -> Traced:
     """Trace ``call``, with ``numbers`` for its `Call.numbers` if given; raises `Untraceable`."""
     operator = call.operator
@@ -87,6 +98,8 @@ def traced(call: Call, numbers: Sequence[float] | None = None) -> Traced:
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise Untraceable(UNKNOWN) from error
         except Exception as error:
-            reason = f"it cannot be traced: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            raise Untraceable(reason) from error
+            said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            if _is_ours(error):
+                raise Untraceable(f"a bug of neff-cache: tracing it failed: {said}; {PLEASE_REPORT}") from error
+            raise Untraceable(f"it cannot be traced: {said}") from error
     return Traced(graph, operator, tuple(lengths))

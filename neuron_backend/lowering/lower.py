@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from neuron_backend.lowering.array import Array, Lifted, LiftedNumber, constant
 from neuron_backend.lowering.checks import CHECKS
 from neuron_backend.lowering.dtypes import narrowing, tensor_type
-from neuron_backend.lowering.errors import Refused, UnsupportedOperator
+from neuron_backend.lowering.errors import Broken, LoweringBug, NotLowered, Refused, UnsupportedOperator
 from neuron_backend.lowering.families import handler, is_random
 from neuron_backend.lowering.narrowing import narrowed
 from neuron_backend.lowering.pipeline import context, finish
@@ -46,25 +46,29 @@ def lower(graph: GraphModule, lifted: Sequence[Lifted] = (), *, float64: bool = 
 
     Whether a factorization succeeded is not checked: see `take_checks`.
 
-    Raises `UnsupportedOperator`, and nothing else, if the graph cannot be lowered. Safe to call from several threads.
+    Raises `UnsupportedOperator` if the graph cannot be lowered, `LoweringBug` if a lowering fails that should not, and
+    nothing else. Safe to call from several threads.
     """
     # a handler may ask torch about dtypes, and keeps the answer: not as a tensor of whoever is tracing this graph
     with context() as messages, _disable_current_modes(), narrowing(on=not float64):
-        other = narrowed(graph, lifted)
-        walk = _Walk(graph, lifted) if other is None else _Walk(other.graph, other.lifted)
+        walk = _Walk(graph, lifted)
         try:
+            other = narrowed(graph, lifted)
+            if other is not None:
+                walk = _Walk(other.graph, other.lifted)
             module = walk.build()
             walk.current = "module"
             finished = finish(module, messages)
-        except UnsupportedOperator:
+            walk.check(finished)
+        except NotLowered:
             raise
         except Refused as refusal:
             raise UnsupportedOperator(walk.current, str(refusal), line=walk.line) from refusal
+        except Broken as error:
+            raise LoweringBug(walk.current, str(error), line=walk.line) from error
         except Exception as error:
-            # A handler that met arguments it was not written for. The caller falls back to the CPU and says so.
-            reason = f"internal error: {type(error).__name__}: {error}"
-            raise UnsupportedOperator(walk.current, reason, line=walk.line) from error
-        walk.check(finished)
+            # A handler that met arguments it was not written for. The caller goes on without it.
+            raise LoweringBug(walk.current, f"{type(error).__name__}: {error}", line=walk.line) from error
         return finished if other is None else replace(finished, called_as=other.called_as(finished.signature))
 
 
@@ -144,7 +148,7 @@ class _Walk:
     def check(self, module: Module) -> None:
         """Compare the finished module's own signature with what the graph says."""
         if module.signature.inputs != self._inputs or module.signature.outputs != self._outputs:
-            raise UnsupportedOperator("output", f"internal error: the module's signature is {module.signature}")
+            raise Broken(f"the module's signature is {module.signature}")
 
     def _placeholder(self, node: Node) -> TensorSpec:
         self.current = f"placeholder {node.target}"
@@ -171,6 +175,8 @@ class _Walk:
             return self._values[sequence][position]  # type: ignore[index]  # getitem's arguments: a node, a number
         if node.target in CHECKS:
             return None
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:  # noqa: SLF001
+            raise Refused("it writes to a tensor that it is given, and a program computes new values only")
         lowering = handler(node.target)
         if lowering is None:
             raise Refused("there is no lowering for it")
@@ -188,9 +194,7 @@ class _Walk:
         for position, (array, spec) in enumerate(zip(got, expected, strict=True)):
             if spec is not None and (array is None or (array.dtype, array.shape) != (spec.dtype, spec.shape)):
                 found = "missing" if array is None else f"{array.dtype}{list(array.shape)}"
-                raise Refused(
-                    f"internal error: result {position} is {found} where PyTorch says {spec.dtype}{list(spec.shape)}"
-                )
+                raise Broken(f"result {position} is {found} where PyTorch says {spec.dtype}{list(spec.shape)}")
         return result
 
     def _stream(self, node: Node) -> Stream:

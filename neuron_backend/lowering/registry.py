@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from neuron_backend.lowering.errors import Refused
+from neuron_backend.lowering.errors import Broken, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ class Call:
     def stream(self) -> Stream:
         """The random bits of this node; only an operator registered with `draws` has any."""
         if self.randomness is None:
-            raise Refused("internal error: it draws random numbers, but is not registered as one that does")
+            raise Broken("it draws random numbers, but is not registered as one that does")
         return self.randomness
 
     @property
