@@ -12,7 +12,7 @@ import torch
 from torch.utils import backend_registration
 
 from client.errors import ConfigurationError
-from neuron_backend.device import module, moving
+from neuron_backend.device import crossing, module, moving
 from neuron_backend.device.build import COMMAND
 from neuron_backend.eager import kernels
 
@@ -41,6 +41,7 @@ def register(library: Path) -> None:
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     kernels.register()
     moving.register()
+    crossing.register()
     _print_from_the_host()
 
 
