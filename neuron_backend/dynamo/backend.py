@@ -23,7 +23,7 @@ from neuron_backend.eager import record_fallback
 from neuron_backend.lowering import (
     TRACING,
     UnsupportedOperator,
-    decompositions,
+    decompositions_for_graphs,
     draws_of,
     lower,
     take_checks,
@@ -72,7 +72,7 @@ def _compile_static(
         fw_compiler=partial(_program, name=f"forward graph {name}", options=options),
         bw_compiler=partial(_program, name=f"backward graph {name}", options=options),
         partition_fn=partition,
-        decompositions=decompositions(),
+        decompositions=decompositions_for_graphs(),
         keep_inference_input_mutations=False,
     )
     # the fused attention kernels of the CPU have backward operators of their own, that no Neuron compiler knows
