@@ -39,6 +39,9 @@ def register() -> None:
         aten.logsumexp.default,
         aten._fused_rms_norm.default,  # noqa: SLF001 - its name
         aten._fused_rms_norm_backward.default,  # noqa: SLF001
+        # torch's composites forget channels_last, which the kernels of the CPU keep
+        aten.pixel_shuffle.default,
+        aten.pixel_unshuffle.default,
         *_foreach_operators(),
     )
     for operator in operators:

@@ -11,8 +11,10 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
+from torch.utils._pytree import tree_leaves
 
 from neuron_backend.eager import signature
+from neuron_backend.inferred_strides import corrected
 from neuron_backend.layout import Layout, as_it_lies, in_plain_order
 from neuron_backend.lowering import trace
 
@@ -98,20 +100,31 @@ def _run(
     call: Call, tensors: Sequence[torch.Tensor], numbers: Sequence[float] | None = None
 ) -> tuple[list[torch.Tensor | None], list[int]]:
     """Run the operator on ``tensors``; return its new tensors, then the written ones, and the lengths of its lists."""
-    operator = call.operator
+    args, kwargs = _arguments(call, tensors, numbers)
+    new, lengths = _new(call.operator, call.operator.function(*args, **kwargs))
+    return [*new, *(tensors[position] for position in call.written)], lengths
+
+
+def _arguments(
+    call: Call, tensors: Sequence[torch.Tensor], numbers: Sequence[float] | None = None
+) -> tuple[list[Any], dict[str, Any]]:
     args, kwargs = signature.rebuild(call, tensors, numbers)
     if "generator" in kwargs:
         kwargs["generator"] = None  # the program draws with seed and offset
-    result: Any = operator.function(*args, **kwargs)
-    found: list[torch.Tensor | None] = []
+    return args, kwargs
+
+
+def _new(operator: Operator, result: Any) -> tuple[list[torch.Tensor | None], list[int]]:
+    """Return the new tensors among an operator's results, flat, and the lengths of those that are lists."""
+    new: list[torch.Tensor | None] = []
     lengths = []
     for kind, value in zip(operator.returns, result if len(operator.returns) > 1 else (result,), strict=False):
         if kind == "tensor":
-            found.append(value)
+            new.append(value)
         elif kind == "tensors":
-            found.extend(value)
+            new.extend(value)
             lengths.append(len(value))
-    return [*found, *(tensors[position] for position in call.written)], lengths
+    return new, lengths
 
 
 def _permuted(tensor: torch.Tensor, order: Sequence[int] | None) -> torch.Tensor:
@@ -127,14 +140,25 @@ def _layouts(call: Call) -> list[Layout | None]:
     """
     try:
         with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
-            tensors = [
-                torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=each.device)
-                for each in call.tensors
-            ]
-            results, _ = _run(call, tensors)
+            results = _inferred(call)
     except Exception:  # noqa: BLE001 - if the arguments are wrong, tracing says so
         return []
     return [None if result is None else _unless_plain(Layout.of(result)) for result in results]
+
+
+def _inferred(call: Call) -> list[torch.Tensor | None]:
+    operator = call.operator
+    tensors = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device="cpu") for each in call.tensors]
+    args, kwargs = _arguments(call, tensors)
+    outs = {argument.name: kwargs[argument.name] for argument in operator.arguments if argument.out}
+    result = operator.function(*args, **kwargs)
+    new, _ = _new(operator, corrected(operator.overload, result, args, kwargs))
+    written = [tensors[position] for position in call.written]
+    if outs and any(tensors[position].shape != call.tensors[position].shape for position in call.written):
+        # where out= is resized, inference has it plain, and the kernels as they would have a new tensor
+        rest = {name: value for name, value in kwargs.items() if name not in outs}
+        written = tree_leaves(operator.overload.overloadpacket(*args, **rest))
+    return [*new, *written]
 
 
 def _unless_plain(layout: Layout) -> Layout | None:

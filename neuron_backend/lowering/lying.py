@@ -13,6 +13,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from neuron_backend.inferred_strides import as_on_the_cpu
 from neuron_backend.layout import Layout, lying_in
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def lying_alike(operator: torch._ops.OpOverload, decomposition: Callable[..., An
             return results
         try:
             with disable_proxy_modes_tracing():
-                whole = operator(*args, **kwargs)
+                whole = as_on_the_cpu(operator, args, kwargs)
         except Exception:  # noqa: BLE001 - torch infers nothing for it, which is why it is taken apart
             return results
         wanted = iter([each for each in tree_leaves(whole) if isinstance(each, torch.Tensor)])
