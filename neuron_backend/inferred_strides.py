@@ -70,7 +70,7 @@ _CORRECTED: dict[Any, Callable[..., torch.Tensor]] = {
         _in_the_format_of(0),
     ),
     aten.native_batch_norm_backward.default: _in_the_format_of(1),
-    aten._scaled_dot_product_fused_attention_overrideable.default: _attended,  # noqa: SLF001
+    aten._scaled_dot_product_flash_attention_for_cpu.default: _attended,  # noqa: SLF001
     aten.copysign.Tensor: _as_of_a_product,
     aten.div.Tensor_mode: _as_of_a_product,
     aten.floor_divide.default: _as_of_a_product,
