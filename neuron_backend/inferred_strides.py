@@ -45,10 +45,10 @@ def _as_of_a_product(
 
 
 def _attended(result: torch.Tensor, query: torch.Tensor, *rest: Any, **_options: Any) -> torch.Tensor:
-    """As the CPU's own fused kernel, which needs elements of one vector side by side; without it all is plain."""
+    """As the query, of the CPU's own fused kernel; that needs elements of a vector side by side, the other is plain."""
     if result.dim() != query.dim() or any(each.stride(-1) != 1 for each in (query, *rest[:2])):
         return result.contiguous()
-    return result.transpose(1, 2).contiguous().transpose(1, 2)
+    return torch.empty_like(query)
 
 
 # What inference has otherwise for tensors of the CPU itself.
@@ -66,6 +66,8 @@ _CORRECTED: dict[Any, Callable[..., torch.Tensor]] = {
             aten.native_batch_norm.default,
             aten.pixel_shuffle.default,
             aten.pixel_unshuffle.default,
+            aten.reflection_pad3d.default,
+            aten.replication_pad3d.default,
         ),
         _in_the_format_of(0),
     ),
@@ -78,6 +80,8 @@ _CORRECTED: dict[Any, Callable[..., torch.Tensor]] = {
     aten.native_dropout_backward.default: _as_of_a_product,
     aten.normal.Tensor_Tensor: _plain,
     aten.roll.default: _rolled,
+    aten.rrelu_with_noise.default: _plain,
+    aten.rrelu_with_noise_functional.default: _plain,
 }
 
 # What it has otherwise for a device that is not the CPU.
@@ -119,7 +123,8 @@ def complete_strides() -> None:
         if not isinstance(before, _AsOnTheCpu):
             op_implementations_dict[operator] = _AsOnTheCpu(before)
             # else torch prefers its decomposition to the rule
-            meta_table.setdefault(operator, decomposition_table.get(operator))
+            if operator in decomposition_table:
+                meta_table.setdefault(operator, decomposition_table[operator])
 
 
 class _AsOnTheCpu:

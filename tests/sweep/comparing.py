@@ -54,12 +54,9 @@ def _different(
         return f"{result.dtype}{list(result.shape)} where the CPU has {wanted.dtype}{list(wanted.shape)}"
     if _strides(result) != _strides(wanted):
         return f"strides {list(result.stride())} where the CPU has {list(wanted.stride())} for {list(wanted.shape)}"
-    if shapes_only:
-        return ""
-    text = _unequal(_plain(result), _plain(wanted))
-    if text and precise is not None and not _unequal(_plain(result), _plain(precise).to(result.dtype)):
-        return ""
-    return text
+    text = "" if shapes_only else _unequal(_plain(result), _plain(wanted))
+    right = text and precise is not None and not _unequal(_plain(result), _plain(precise).to(result.dtype))
+    return "" if right else text
 
 
 def _strides(tensor: torch.Tensor) -> list[int]:

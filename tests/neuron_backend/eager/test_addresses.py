@@ -52,7 +52,7 @@ RANDOM: dict[str, Callable[[torch.Tensor], object]] = {
     "random_": lambda x: x.random_(0, 10),
     "exponential_": lambda x: x.exponential_(),
     "dropout_": lambda x: functional.dropout(x, inplace=True),
-    "kaiming_uniform_": lambda x: torch.nn.init.kaiming_uniform_(x),
+    "kaiming_uniform_": torch.nn.init.kaiming_uniform_,
 }
 PLACES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "all of its storage": lambda base: base[:16].view(4, 4),
@@ -119,9 +119,7 @@ def test_training_leaves_parameters_gradients_and_state_where_they_are(
         model(torch.rand(8, 4, device="neuron")).square().sum().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        state = [
-            each for row in optimizer.state.values() for each in row.values() if isinstance(each, torch.Tensor)
-        ]
+        state = [each for row in optimizer.state.values() for each in row.values() if isinstance(each, torch.Tensor)]
         gradients = [each.grad for each in model.parameters() if each.grad is not None]
         return [_address(each) for each in (*model.parameters(), *model.buffers(), *gradients, *state)]
 
