@@ -22,7 +22,7 @@ struct Entry {
   std::vector<int64_t> inputs;
   std::optional<c10::ScalarType> numbers;
   std::vector<int64_t> returns;
-  std::vector<at::Tensor> outputs;  // of the meta device: shapes and types
+  std::vector<at::Tensor> outputs;  // of the meta device: shapes, strides and types
   uint64_t draws;                   // steps of the generator
   c10::DeviceIndex device;
 };

@@ -88,6 +88,15 @@ void put_results(const Entry& entry, size_t arguments, std::vector<at::Tensor> o
   }
 }
 
+// Whether `out` is the tensor that torch makes for the result of `x + y`, a call without out=: nobody but that code, the
+// stack and our `Call` has it, and Python never had. Then nobody knows the address of its memory either.
+bool made_for_the_result(const at::Tensor& out) {
+  const auto& storage = out.storage();
+  return out.use_count() == 3 && storage.use_count() == 1 &&
+      out.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() == nullptr &&
+      storage.unsafeGetStorageImpl()->pyobj_slot()->load_pyobj() == nullptr;
+}
+
 // Runs the call's program, if there is one that can be run from here.
 bool run_warm(const Call& call, size_t arguments, torch::jit::Stack* stack) {
   std::shared_ptr<Entry> entry;
@@ -104,15 +113,14 @@ bool run_warm(const Call& call, size_t arguments, torch::jit::Stack* stack) {
   }
   if (!call.written.empty()) {
     const size_t fresh = outputs->size() - call.written.size();
-    std::vector<at::Tensor> destinations;
-    for (const auto index : call.written) {
-      destinations.push_back(call.tensors[static_cast<size_t>(index)]);
+    for (size_t each = 0; each < call.written.size(); ++each) {
+      const auto& destination = call.tensors[static_cast<size_t>(call.written[each])];
+      const auto& value = (*outputs)[fresh + each];
+      if (!call.only_out || !made_for_the_result(destination) || !take_memory(destination, value)) {
+        store(destination, value);
+      }
     }
-    std::vector<at::Tensor> values(
-        std::make_move_iterator(outputs->begin() + static_cast<std::ptrdiff_t>(fresh)),
-        std::make_move_iterator(outputs->end()));
     outputs->resize(fresh);
-    store(destinations, values);
   }
   put_results(*entry, arguments, std::move(*outputs), stack);
   return true;

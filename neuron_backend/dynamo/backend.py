@@ -27,7 +27,7 @@ from neuron_backend.lowering import (
     TRACING,
     NotLowered,
     UnsupportedOperator,
-    decompositions,
+    decompositions_for_graphs,
     draws_of,
     lower,
     take_checks,
@@ -136,7 +136,7 @@ def _aot_compiled(
         fw_compiler=forward,
         bw_compiler=partial(_program, name=f"backward graph {name}", options=options),
         partition_fn=cut,
-        decompositions=decompositions(),
+        decompositions=decompositions_for_graphs(),
         keep_inference_input_mutations=False,
     )
     # the fused attention kernels of the CPU have backward operators of their own, that no Neuron compiler knows

@@ -137,4 +137,12 @@ def _program(call: Call, *, lift: bool) -> Program | Baked:
     inputs = used_inputs(found.graph)
     executable = programs.get(Kind.EAGER, lower(found.graph, lifted, float64=programs.has_float64()))
     numbers = lifted[0].dtype if lifted else None
-    return Program(executable, inputs, numbers, found.returns(results), draws_of(found.graph))
+    return Program(
+        executable,
+        inputs,
+        tuple(found.orders[position] for position in inputs),
+        numbers,
+        found.returns(results),
+        tuple(found.layouts[position] for position in results.positions),
+        draws_of(found.graph),
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from neuron_backend.lowering.array import Lifted
 from neuron_backend.lowering.capture import TRACING, Results, trace, trim, used_inputs
 from neuron_backend.lowering.checks import Check, take_checks
-from neuron_backend.lowering.decompositions import decompositions
+from neuron_backend.lowering.decompositions import decompositions, decompositions_for_graphs
 from neuron_backend.lowering.errors import PLEASE_REPORT, LoweringBug, NotLowered, UnsupportedOperator
 from neuron_backend.lowering.lower import draws_of, lower
 from neuron_backend.lowering.registry import is_random
@@ -25,6 +25,7 @@ __all__ = [
     "Results",
     "UnsupportedOperator",
     "decompositions",
+    "decompositions_for_graphs",
     "draws_of",
     "is_random",
     "lower",

@@ -61,7 +61,9 @@ def _counted_outside(x: torch.Tensor, start: torch.Tensor) -> Any:
 
 def _captures(x: torch.Tensor) -> Any:
     step = torch.tensor(0.5, device=x.device)
-    return while_loop(lambda i, y: (i < 3) & (y.sum() < 90), lambda i, y: (i + 1, y + step * x), (_zero(x.device.type), x))
+    return while_loop(
+        lambda i, y: (i < 3) & (y.sum() < 90), lambda i, y: (i + 1, y + step * x), (_zero(x.device.type), x)
+    )
 
 
 def _chosen(x: torch.Tensor) -> torch.Tensor:
@@ -115,7 +117,9 @@ def _own_function(x: torch.Tensor) -> torch.Tensor:
 
 
 def _vmapped(x: torch.Tensor) -> torch.Tensor:
-    return torch.vmap(lambda row: row * torch.tensor([2.0, 0.0, 1.0, 3.0], device=x.device) + torch.tensor(1, device=x.device))(x)
+    return torch.vmap(
+        lambda row: row * torch.tensor([2.0, 0.0, 1.0, 3.0], device=x.device) + torch.tensor(1, device=x.device)
+    )(x)
 
 
 def _differentiated(x: torch.Tensor) -> torch.Tensor:
