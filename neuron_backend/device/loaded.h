@@ -7,6 +7,7 @@
 #include "interpreter.h"
 
 #include <array>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -25,6 +26,7 @@ struct Entry {
   std::vector<at::Tensor> outputs;  // of the meta device: shapes and types
   uint64_t draws;                   // steps of the generator
   c10::DeviceIndex device;
+  bool flagged;  // the last output is a flag, and no result: neuron_backend.value_checks
 };
 
 // The steps that a program takes of its generator, taken back unless it ran.
@@ -86,11 +88,24 @@ inline Object results_of(const Entry& entry, const Call& call) {
       PyObject_CallFunctionObjArgs(functions.results.get(), executed.get(), entry.handlers.get(), nullptr));
 }
 
+// Whether an operator refused its values, as the last of the program's results says.
+inline bool refused(const Entry& entry, const Object& results) {
+  const Object array(PySequence_GetItem(results.get(), static_cast<std::ptrdiff_t>(entry.outputs.size())));
+  const auto data = array ? address_of(*entry.functions, array) : std::nullopt;
+  int64_t number = 1;
+  if (data) {
+    std::memcpy(&number, *data, sizeof(number));
+  }
+  return number != 0;
+}
+
 // Runs the program and returns its outputs, or nothing. To be called under the interpreter's lock.
 inline std::optional<std::vector<at::Tensor>> outputs_of(const Entry& entry, const Call& call) {
   drop_abandoned();
   const Object results = results_of(entry, call);
-  if (!results || PySequence_Size(results.get()) != static_cast<std::ptrdiff_t>(entry.outputs.size())) {
+  const size_t count = entry.outputs.size() + (entry.flagged ? 1 : 0);
+  if (!results || PySequence_Size(results.get()) != static_cast<std::ptrdiff_t>(count) ||
+      (entry.flagged && refused(entry, results))) {
     PyErr_Clear();
     return std::nullopt;
   }

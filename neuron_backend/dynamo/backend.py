@@ -30,6 +30,7 @@ from neuron_backend.lowering import (
     trim,
     used_inputs,
 )
+from neuron_backend.value_checks import asked_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -89,13 +90,14 @@ def _program(
         checks = take_checks(lowered)
         results = trim(lowered).without(len(checks))
         used = used_inputs(lowered)
-        executable = programs.get(Kind.GRAPH, lower(lowered, float64=programs.has_float64()))
+        executable = programs.get(Kind.GRAPH, lower(lowered, float64=programs.has_float64(), checks=asked_for()))
         draws = draws_of(lowered)
     except UnsupportedOperator as error:
         named = error.in_graph(name)
         programs.unsupported(named)
         if not options.fallback:
             raise named from error
-        record_fallback(named.operator, f"its graph runs operator by operator: {named}")
+        if not error.invalid:  # else the operator itself will say what is wrong
+            record_fallback(named.operator, f"its graph runs operator by operator: {named}")
         return make_boxed_func(graph.forward)
     return make_boxed_func(bind(executable, graph, used, results, draws, checks))

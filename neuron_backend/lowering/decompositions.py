@@ -13,6 +13,7 @@ from neuron_backend.lowering.foreach import foreach_decompositions
 from neuron_backend.lowering.matrix_functions import matrix_decompositions
 from neuron_backend.lowering.random import random_between
 from neuron_backend.lowering.rewriting import rewriting_table
+from neuron_backend.lowering.validity import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,4 +56,4 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table |= matrix_decompositions()
     table |= rewriting_table()
     # What we lower ourselves stays whole: fewer nodes, and numerics that are ours to keep.
-    return {operator: function for operator, function in table.items() if handler(operator) is None}
+    return {operator: checked(operator, function) for operator, function in table.items() if handler(operator) is None}

@@ -58,7 +58,7 @@ class Unrun:
             check_inputs(self.signature, inputs)
             return [blank(spec.shape, spec.dtype) for spec in self.signature.outputs]
         if self._loaded is None:
-            self._loaded = programs.get(self._kind, self._module)
+            self._loaded = programs.current().get(self._kind, self._module)
         return self._loaded(inputs)
 
 
