@@ -48,6 +48,12 @@ class Check:
     text: str
     line: str = ""
 
+    def failed(self, value: int, line: str = "") -> Exception:
+        """Return the error of ``value``, at ``line`` if the check's own is not known."""
+        known = self.line or line
+        at = f", at {known}" if known else ""
+        return self.error(f"{self.text.replace('{}', str(value))} (operator {self.operator}{at})")
+
 
 @dataclass(frozen=True)
 class Module:

@@ -67,11 +67,5 @@ class _Checked:
         number = ctypes.c_int64.from_address(flag.data_ptr()).value
         if number:
             value = ctypes.c_int64.from_address(flag.data_ptr() + flag.itemsize).value
-            raise _error(self._checks[number - 1], value)
+            raise self._checks[number - 1].failed(value, user_line())
         return outputs
-
-
-def _error(check: Check, value: int) -> Exception:
-    line = check.line or user_line()
-    at = f", at {line}" if line else ""
-    return check.error(f"{check.text.replace('{}', str(value))} (operator {check.operator}{at})")

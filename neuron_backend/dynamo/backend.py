@@ -29,6 +29,7 @@ from neuron_backend.lowering import (
     take_checks,
     trim,
     used_inputs,
+    without_checks,
 )
 from neuron_backend.value_checks import asked_for
 
@@ -87,10 +88,13 @@ def _program(
     """Lower and compile one of AOTAutograd's graphs."""
     lowered = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
     try:
+        look = asked_for()
+        if not look:
+            without_checks(lowered)
         checks = take_checks(lowered)
         results = trim(lowered).without(len(checks))
         used = used_inputs(lowered)
-        executable = programs.get(Kind.GRAPH, lower(lowered, float64=programs.has_float64(), checks=asked_for()))
+        executable = programs.get(Kind.GRAPH, lower(lowered, float64=programs.has_float64(), checks=look))
         draws = draws_of(lowered)
     except UnsupportedOperator as error:
         named = error.in_graph(name)

@@ -114,8 +114,9 @@ def bind(  # noqa: PLR0917 - what compiling one graph gives
             if draws:
                 given += _device.draw(_device.default_generator(_current(device)), draws)
             computed = executable(given)
-            for check, operand in zip(checks, computed[len(values) :], strict=True):
-                check.run(operand)
+            if not programs.recording():  # else no operand holds what was computed
+                for check, operand in zip(checks, computed[len(values) :], strict=True):
+                    check.run(operand)
             for index, place in places.items():
                 answer[results.positions[index]] = place.put(computed[index])
             for group in together:

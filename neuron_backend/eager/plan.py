@@ -14,7 +14,7 @@ from neuron_backend.eager.host import OnHost
 from neuron_backend.eager.operators import NOTHING, VIEW
 from neuron_backend.eager.program import Program
 from neuron_backend.eager.tracing import Untraceable, traced
-from neuron_backend.lowering import Lifted, UnsupportedOperator, draws_of, lower, trim, used_inputs
+from neuron_backend.lowering import Lifted, UnsupportedOperator, draws_of, lower, trim, used_inputs, without_checks
 from neuron_backend.value_checks import asked_for
 
 if TYPE_CHECKING:
@@ -136,9 +136,12 @@ def _program(call: Call, *, lift: bool) -> Program | Baked:
         lifted = [Lifted(sentinel, scalars.dtype_of(call.tensors)) for sentinel in ones]
     else:
         found = traced(call)
+    look = asked_for()
+    if not look:
+        without_checks(found.graph)
     results = trim(found.graph)
     inputs = used_inputs(found.graph)
-    module = lower(found.graph, lifted, float64=programs.has_float64(), checks=asked_for())
+    module = lower(found.graph, lifted, float64=programs.has_float64(), checks=look)
     executable = programs.get(Kind.EAGER, module)
     numbers = lifted[0].dtype if lifted else None
     flagged = bool(module.checks)

@@ -12,6 +12,7 @@ from neuron_backend.lowering.decompositions import decompositions
 from neuron_backend.lowering.errors import UnsupportedOperator
 from neuron_backend.lowering.lower import draws_of, lower
 from neuron_backend.lowering.registry import is_random
+from neuron_backend.lowering.validity import without_checks
 
 __all__ = [
     "TRACING",
@@ -27,4 +28,5 @@ __all__ = [
     "trace",
     "trim",
     "used_inputs",
+    "without_checks",
 ]

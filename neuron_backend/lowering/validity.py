@@ -18,6 +18,7 @@ from neuron_backend.lowering.array import Array, constant
 from neuron_backend.lowering.linear import diagonal, numbers
 from neuron_backend.lowering.reductions import total
 from neuron_backend.lowering.registry import lowers
+from neuron_backend.module import Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,13 +79,27 @@ def checks_without_results(operator: object) -> bool:
 
 # ------------------------------------------------------------------------------- operators that are taken apart first
 
+
+_ERRORS: Final = {error.__name__: error for error in (IndexError, RuntimeError)}
+
+
+def _on_host(  # noqa: PLR0917 - as defined below
+    subject: torch.Tensor, bad: torch.Tensor, value: torch.Tensor | None, operator: str, error: str, text: str
+) -> torch.Tensor:
+    """Check what a graph holds by value; torch computes with it while it traces."""
+    if bad.any():
+        fault = 0 if value is None else int(value[bad].min())
+        raise Check(operator, _ERRORS[error], text).failed(fault)
+    return subject.clone()
+
+
 # Its result is its first argument; the graph thus needs the check wherever it needs that. In a graph that runs operator
 # by operator it is a program like any other.
 _library = torch.library.Library("neuron_check", "DEF")  # type: ignore[no-untyped-call]
 _library.define("passes(Tensor subject, Tensor bad, Tensor? value, str operator, str error, str text) -> Tensor")
 _library.impl("passes", lambda subject, *_: torch.empty_like(subject), "Meta")  # type: ignore[no-untyped-call]
+_library.impl("passes", _on_host, "CPU")  # type: ignore[no-untyped-call]
 _PASSES: Final = torch.ops.neuron_check.passes.default
-_ERRORS: Final = {error.__name__: error for error in (IndexError, RuntimeError)}
 
 
 def checked(operator: object, decomposition: Callable[..., Any]) -> Callable[..., Any]:
