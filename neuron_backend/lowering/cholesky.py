@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch._C import _LinAlgError
 
 from neuron_backend.lowering.array import constant
 from neuron_backend.lowering.complexes import conjugate
@@ -73,7 +74,7 @@ def _cholesky(_call: Call, x: Array, *, upper: bool = False, check_errors: bool 
 @lowers("aten.cholesky.default")
 def _old_cholesky(call: Call, x: Array, upper: bool = False) -> Array:
     result, failed = factor(adjoint(upper_triangle(x)) if upper else x)
-    call.refuse(Condition(x, failed.differs(0), _INDEFINITE, torch.linalg.LinAlgError, failed.to(torch.int64)))
+    call.refuse(Condition(x, failed.differs(0), _INDEFINITE, _LinAlgError, failed.to(torch.int64)))
     return adjoint(result) if upper else result
 
 

@@ -216,8 +216,8 @@ def _permutation(call: Call, _count: int, **_options: Any) -> Array:
 def _multinomial(call: Call, weights: Array, num_samples: int, replacement: bool = False, **_options: Any) -> Array:
     """Without replacement the largest of weight / exponential number; with it, the inverse of the running sum."""
     axis = weights.rank - 1
-    if num_samples <= 0 or weights.shape[axis] > _MOST_CATEGORIES:
-        raise Invalid("it cannot draw so few samples, or from so many categories")
+    if weights.shape[axis] > _MOST_CATEGORIES:
+        raise Invalid("it has too many categories")
     wide = weights.to(accumulator(weights.dtype))
     if not replacement or num_samples == 1:
         ranks = wide / exponential(call.stream, wide.dtype, wide.shape).apply("maximum", torch.finfo(wide.dtype).tiny)

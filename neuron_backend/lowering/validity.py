@@ -12,9 +12,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
+from torch._C import _LinAlgError
 
 from neuron_backend.lowering.array import Array, constant
+from neuron_backend.lowering.errors import Invalid
 from neuron_backend.lowering.linear import diagonal, numbers
 from neuron_backend.lowering.reductions import total
 from neuron_backend.lowering.registry import lowers
@@ -22,13 +25,14 @@ from neuron_backend.module import Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from torch.fx import GraphModule
 
     from neuron_backend.lowering.registry import Call
 
-    Values = Any  # an `Array` or a tensor
-    Conditions = Iterator["Condition"]
+    Values: TypeAlias = Any  # an `Array` or a tensor
+    Conditions: TypeAlias = Iterator["Condition"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,9 @@ def _on_host(  # noqa: PLR0917 - as defined below
 # Its result is its first argument; the graph thus needs the check wherever it needs that. In a graph that runs operator
 # by operator it is a program like any other.
 _library = torch.library.Library("neuron_check", "DEF")  # type: ignore[no-untyped-call]
-_library.define("passes(Tensor subject, Tensor bad, Tensor? value, str operator, str error, str text) -> Tensor")
+_library.define(  # type: ignore[no-untyped-call]
+    "passes(Tensor subject, Tensor bad, Tensor? value, str operator, str error, str text) -> Tensor"
+)
 _library.impl("passes", lambda subject, *_: torch.empty_like(subject), "Meta")  # type: ignore[no-untyped-call]
 _library.impl("passes", _on_host, "CPU")  # type: ignore[no-untyped-call]
 _PASSES: Final = torch.ops.neuron_check.passes.default
@@ -228,7 +234,7 @@ def _index_reduce(x: Values, dim: int, index: Values, *_rest: Any, **_options: A
 
 @refuses("aten.masked_scatter.default")
 def _masked_scatter(x: Array, mask: Array, source: Array) -> Conditions:
-    chosen = mask.broadcast(torch.broadcast_shapes(x.shape, mask.shape)).to(torch.int64)
+    chosen = mask.broadcast(np.broadcast_shapes(x.shape, mask.shape)).to(torch.int64)
     few = total(chosen, range(chosen.rank)) > source.size
     yield Condition(mask, few, "Number of elements of source < number of ones in mask")
 
@@ -399,7 +405,7 @@ def _segment_reduce(
 @refuses("aten._linalg_svd.default")
 def _svd(x: Values, *_rest: Any, **_options: Any) -> Conditions:
     text = "linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values."
-    yield Condition(x, _not_finite(x), text, torch.linalg.LinAlgError)
+    yield Condition(x, _not_finite(x), text, _LinAlgError)
 
 
 @refuses("aten.cholesky_inverse.default")
@@ -407,21 +413,23 @@ def _cholesky_inverse(factor: Array, _upper: bool = False) -> Conditions:
     text = "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular."
     values = diagonal(factor)
     place = numbers(values.shape, -1).to(torch.int64) + 1
-    yield Condition(factor, ~values.to(torch.bool), f"cholesky_inverse: {text}", torch.linalg.LinAlgError, place)
+    yield Condition(factor, ~values.to(torch.bool), f"cholesky_inverse: {text}", _LinAlgError, place)
 
 
 # -------------------------------------------------------------------------------------------------------- distributions
 
 
-@refuses("aten.multinomial.default")
+@refuses("aten.multinomial.default", without_results=True)
 def _multinomial(weights: Array, num_samples: int, replacement: bool = False, **_options: Any) -> Conditions:
+    if num_samples <= 0:
+        raise Invalid("it cannot draw so few samples")
     if not replacement or num_samples == 1:
-        wrong = ~((weights >= 0) & (weights < math.inf))
-        yield Condition(weights, wrong, "probability tensor contains either `inf`, `nan` or element < 0")
+        valid = (weights >= 0) & (weights < math.inf)
+        yield Condition(weights, ~valid, "probability tensor contains either `inf`, `nan` or element < 0")
     else:
-        wrong = "invalid multinomial distribution (encountering probability entry {})"
-        yield Condition(weights, ~(weights >= 0), wrong.format("< 0"))
-        yield Condition(weights, _not_finite(weights), wrong.format("= infinity or NaN"))
+        text = "invalid multinomial distribution (encountering probability entry {})"
+        yield Condition(weights, ~(weights >= 0), text.format("< 0"))
+        yield Condition(weights, _not_finite(weights), text.format("= infinity or NaN"))
     # of weights that are not negative: they add up to nothing where none is more
     some = total((weights > 0), [weights.rank - 1])
     yield Condition(weights, ~some, "invalid multinomial distribution (sum of probabilities <= 0)")
