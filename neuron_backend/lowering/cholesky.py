@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch._C import _LinAlgError
 
 from neuron_backend.lowering.array import constant
 from neuron_backend.lowering.complexes import conjugate
@@ -26,7 +25,7 @@ from neuron_backend.lowering.linear import (
 from neuron_backend.lowering.loops import repeat
 from neuron_backend.lowering.reductions import total
 from neuron_backend.lowering.registry import lowers
-from neuron_backend.lowering.validity import Condition
+from neuron_backend.lowering.validity import Condition, LinAlgError
 
 if TYPE_CHECKING:
     from neuron_backend.lowering.array import Array
@@ -74,7 +73,7 @@ def _cholesky(_call: Call, x: Array, *, upper: bool = False, check_errors: bool 
 @lowers("aten.cholesky.default")
 def _old_cholesky(call: Call, x: Array, upper: bool = False) -> Array:
     result, failed = factor(adjoint(upper_triangle(x)) if upper else x)
-    call.refuse(Condition(x, failed.differs(0), _INDEFINITE, _LinAlgError, failed.to(torch.int64)))
+    call.refuse(Condition(x, failed.differs(0), _INDEFINITE, LinAlgError, failed.to(torch.int64)))
     return adjoint(result) if upper else result
 
 

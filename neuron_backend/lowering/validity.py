@@ -10,11 +10,10 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import torch
-from torch._C import _LinAlgError
 
 from neuron_backend.lowering.array import Array, constant
 from neuron_backend.lowering.errors import Invalid
@@ -51,17 +50,20 @@ class Condition:
     operator: str = ""
 
 
+LinAlgError = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # torch exports it for users only
+
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
 _CONDITIONS: dict[str, Callable[..., Conditions]] = {}
 _WITHOUT_RESULTS: set[str] = set()
 
 
-def refuses(*operators: str, without_results: bool = False) -> Callable[[Any], Any]:
+def refuses(*operators: str, without_results: bool = False) -> Callable[[_Function], _Function]:
     """Register the decorated function as what ``operators`` refuse; it has their own signature.
 
     ``without_results``: the CPU looks at the values even if there is nothing to compute.
     """
 
-    def register(function: Callable[..., Conditions]) -> Callable[..., Conditions]:
+    def register(function: _Function) -> _Function:
         _CONDITIONS.update(dict.fromkeys(operators, function))
         if without_results:
             _WITHOUT_RESULTS.update(operators)
@@ -405,7 +407,7 @@ def _segment_reduce(
 @refuses("aten._linalg_svd.default")
 def _svd(x: Values, *_rest: Any, **_options: Any) -> Conditions:
     text = "linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values."
-    yield Condition(x, _not_finite(x), text, _LinAlgError)
+    yield Condition(x, _not_finite(x), text, LinAlgError)
 
 
 @refuses("aten.cholesky_inverse.default")
@@ -413,7 +415,7 @@ def _cholesky_inverse(factor: Array, _upper: bool = False) -> Conditions:
     text = "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular."
     values = diagonal(factor)
     place = numbers(values.shape, -1).to(torch.int64) + 1
-    yield Condition(factor, ~values.to(torch.bool), f"cholesky_inverse: {text}", _LinAlgError, place)
+    yield Condition(factor, ~values.to(torch.bool), f"cholesky_inverse: {text}", LinAlgError, place)
 
 
 # -------------------------------------------------------------------------------------------------------- distributions
