@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +33,10 @@ class Signature:
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+
+
+HOLDS: Final = (1 << 63) - 1
+"""What the flag of a program holds for a check that found nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def user_line() -> str:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as above
     while frame is not None:
         file = frame.f_code.co_filename
-        if not _ours(frame) and not file.startswith("<"):  # code that torch made has no file
+        if not _ours(frame) and Path(file).is_file():  # code that torch made has none
             code = linecache.getline(file, frame.f_lineno).strip()
             return f"{file}:{frame.f_lineno}: {code}" if code else f"{file}:{frame.f_lineno}"
         frame = frame.f_back

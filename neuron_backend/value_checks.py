@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from client.warnings import Notices
-from neuron_backend.module import Signature
+from neuron_backend.module import HOLDS, Signature
 from neuron_backend.user_code import user_line
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ class _Checked:
         """Run; see `Executable`. Raises the error that torch raises for the first operator that refuses its values."""
         *outputs, flag = self._executable(inputs)
         # not by an operator: the user's modes have no part in it
-        number = ctypes.c_int64.from_address(flag.data_ptr()).value
-        if number:
-            value = ctypes.c_int64.from_address(flag.data_ptr() + flag.itemsize).value
-            raise self._checks[number - 1].failed(value, user_line())
+        found = (ctypes.c_int64 * len(self._checks)).from_address(flag.data_ptr())
+        for check, value in zip(self._checks, found, strict=True):
+            if value != HOLDS:
+                raise check.failed(value, user_line())
         return outputs

@@ -144,5 +144,4 @@ def _program(call: Call, *, lift: bool) -> Program | Baked:
     module = lower(found.graph, lifted, float64=programs.has_float64(), checks=look)
     executable = programs.get(Kind.EAGER, module)
     numbers = lifted[0].dtype if lifted else None
-    flagged = bool(module.checks)
-    return Program(executable, inputs, numbers, found.returns(results), draws_of(found.graph), flagged)
+    return Program(executable, inputs, numbers, found.returns(results), draws_of(found.graph), len(module.checks))

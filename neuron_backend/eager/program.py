@@ -30,7 +30,7 @@ class Program:
     ``inputs`` are positions among the call's tensors; then, if ``numbers`` is not None, come the call's floats in that
     type; then, if it takes ``draws`` steps of the generator, seed and offset. Outputs are new tensors, then the values
     of the tensors that the call writes. ``returns`` are those of `Traced.returns`.
-    ``flagged``: what the device library runs has a flag as its last output (`neuron_backend.value_checks`).
+    With ``checks`` what the device library runs has their flag as its last output (`neuron_backend.value_checks`).
     """
 
     executable: Executable
@@ -38,7 +38,7 @@ class Program:
     numbers: torch.dtype | None
     returns: tuple[int | bool | list[bool], ...]
     draws: int
-    flagged: bool
+    checks: int
 
     def run(self, call: Call) -> Any:
         """Run the program on the call's tensors, write the written ones, and return the results."""
@@ -77,7 +77,7 @@ class Program:
             len(call.tensors),
             len(call.numbers),
             signature.device_of(call),
-            self.flagged,
+            self.checks,
         )
 
 
