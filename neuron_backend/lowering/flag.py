@@ -30,7 +30,8 @@ class Flag:
         """Take a condition whose operands are at MLIR's current insertion point, which is no operation's inside."""
         bad = condition.bad
         holds = constant(HOLDS, torch.int64, bad.shape)
-        values = bad.where(holds.full(0) if condition.value is None else condition.value, holds)
+        fault = holds.full(0) if condition.value is None else condition.value.apply("minimum", HOLDS - 1)
+        values = bad.where(fault, holds)
         self._results.append(fold(values, range(bad.rank), "minimum", HOLDS))
         self.checks += (Check(operator, condition.error, condition.text, line),)
 

@@ -120,6 +120,7 @@ ROWS: dict[str, Row] = {
     "index_select of -1": _at(lambda x, i: x.index_select(0, i), 0, -1),
     "index": _at(lambda x, i: x[i], -3, 5),
     "index of -4": _at(lambda x, i: x[i], -1, -4),
+    "index of the largest number": _at(lambda x, i: x[i], -1, (1 << 63) - 1, text="is out of bounds for dimension 0"),
     "index of two dimensions": Row(
         lambda x, i, j: x[i, j], (_TABLE, _ints(0), _ints(-2)), (_TABLE, _ints(0), _ints(2))
     ),
