@@ -18,6 +18,7 @@ from neuron_backend import shadow
 from neuron_backend.compilers import get_compiler
 from neuron_backend.runtimes import get_runtime
 from neuron_backend.runtimes.narrowing import as_called, warn_of_narrowing
+from neuron_backend.value_checks import checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -148,10 +149,13 @@ def _checks(cache: Cache, runtime: Runtime, environ: Mapping[str, str]) -> tuple
 
 
 def get(kind: Kind, module: Module) -> Executable:
-    """Return the loaded program of ``module`` through this process's cache; see `Programs.get`."""
+    """Return the loaded program of ``module`` through this process's cache; see `Programs.get`.
+
+    It raises the error of what its operators refuse (`neuron_backend.value_checks`).
+    """
     if module.called_as is not None:
         warn_of_narrowing()
-    return (_recorder or current()).get(kind, module)
+    return checked((_recorder or current()).get(kind, module), module)
 
 
 def has_float64() -> bool:

@@ -185,7 +185,7 @@ Object handlers_of(const Functions& functions, size_t count) {
 void offer(
     at::IntArrayRef objects, at::IntArrayRef inputs, std::optional<c10::ScalarType> numbers, int64_t draws,
     at::IntArrayRef returns, at::TensorList outputs, at::IntArrayRef written, int64_t tensors, int64_t floats,
-    int64_t device) {
+    int64_t device, int64_t checks) {
   TORCH_CHECK(objects.size() == 6, "expected six objects: execute, handler, to_array, device, results, address");
   const auto* call = passed_on;
   if (call == nullptr || call->tensors.size() != static_cast<size_t>(tensors) ||
@@ -203,13 +203,14 @@ void offer(
   auto entry = std::make_shared<Entry>();
   entry->functions = *functions;
   entry->execute = Object::borrowed(object_at(objects[0]));
-  entry->handlers = handlers_of(**functions, outputs.size());
+  entry->handlers = handlers_of(**functions, outputs.size() + (checks > 0 ? 1 : 0));
   entry->inputs = inputs.vec();
   entry->numbers = numbers;
   entry->draws = static_cast<uint64_t>(draws);
   entry->returns = returns.vec();
   entry->outputs.assign(outputs.begin(), outputs.end());
   entry->device = static_cast<c10::DeviceIndex>(device);
+  entry->checks = checks;
   offered = {.entry = std::move(entry), .compiled_in = floats > 0 && !numbers};
 }
 
@@ -224,7 +225,7 @@ TORCH_LIBRARY_FRAGMENT(neuron_device, m) {
   m.def("offer_wanted() -> bool", [] { return passed_on != nullptr; });
   m.def(
       "offer(int[] objects, int[] inputs, ScalarType? numbers, int draws, int[] returns, Tensor[] outputs, "
-      "int[] written, int tensors, int floats, int device) -> ()");
+      "int[] written, int tensors, int floats, int device, int checks) -> ()");
   m.def("forget() -> ()", [] {
     const Interpreter lock;
     Table::one().entries.clear();

@@ -33,7 +33,9 @@ from neuron_backend.lowering import (
     take_checks,
     trim,
     used_inputs,
+    without_checks,
 )
+from neuron_backend.value_checks import asked_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -162,12 +164,16 @@ def _program(
     lowered = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
     try:
         border = take_border(lowered)
+        look = asked_for()
+        if not look:
+            without_checks(lowered)
         checks = take_checks(lowered)
         results = trim(lowered).without(len(checks))
         used = used_inputs(lowered)
         draws = draws_of(lowered)
         nothing = not (results.positions or checks or draws)
-        executable = None if nothing else programs.get(Kind.GRAPH, lower(lowered, float64=programs.has_float64()))
+        module = None if nothing and not look else lower(lowered, float64=programs.has_float64(), checks=look)
+        executable = None if module is None or (nothing and not module.checks) else programs.get(Kind.GRAPH, module)
     except NotLowered as error:
         return make_boxed_func(_plain(graph, error, name, options))
     return make_boxed_func(bind(executable, graph, border, used, results, draws, checks))
@@ -179,5 +185,6 @@ def _plain(graph: GraphModule, error: NotLowered, name: str, options: Options) -
     programs.unsupported(named)
     if not options.fallback:
         raise named from error
-    record_fallback(named.operator, f"its graph runs operator by operator: {named}")
+    if not error.invalid:  # else the operator itself will say what is wrong
+        record_fallback(named.operator, f"its graph runs operator by operator: {named}")
     return graph.forward

@@ -85,6 +85,12 @@ def _current(index: int | None) -> int:
     return int(_device.current_device()) if index is None else index
 
 
+def _see(checks: Sequence[Check], operands: Sequence[torch.Tensor]) -> None:
+    if not programs.recording():  # else no operand holds what was computed
+        for check, operand in zip(checks, operands, strict=True):
+            check.run(operand)
+
+
 def bind(  # noqa: PLR0917 - what compiling one graph gives
     executable: Executable | None,
     graph: GraphModule,
@@ -121,8 +127,7 @@ def bind(  # noqa: PLR0917 - what compiling one graph gives
             if draws:
                 given += _device.draw(_device.default_generator(_current(device)), draws)
             computed = [] if executable is None else executable(given)
-            for check, operand in zip(checks, computed[count:], strict=True):
-                check.run(operand)
+            _see(checks, computed[count:])
             for index, place in places.items():
                 answer[returned[index]] = place.put(computed[index])
             for group in together:

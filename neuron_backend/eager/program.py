@@ -32,6 +32,7 @@ class Program:
     ``numbers`` is not None, come the call's floats in that type; then, if it takes ``draws`` steps of the generator,
     seed and offset. Outputs are new tensors, then the values of the tensors that the call writes; in memory they lie as
     ``layouts`` says. None stands for plain order. ``returns`` are those of `Traced.returns`.
+    With ``checks`` what the device library runs has their flag as its last output (`neuron_backend.value_checks`).
     """
 
     executable: Executable
@@ -41,6 +42,7 @@ class Program:
     returns: tuple[int | bool | list[bool], ...]
     layouts: tuple[Layout | None, ...]
     draws: int
+    checks: int
 
     def run(self, call: Call) -> Any:
         """Run the program on the call's tensors, write the written ones, and return the results."""
@@ -91,6 +93,7 @@ class Program:
             len(call.tensors),
             len(call.numbers),
             signature.device_of(call),
+            self.checks,
         )
 
 

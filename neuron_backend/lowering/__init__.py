@@ -12,6 +12,7 @@ from neuron_backend.lowering.decompositions import decompositions, decomposition
 from neuron_backend.lowering.errors import PLEASE_REPORT, LoweringBug, NotLowered, UnsupportedOperator
 from neuron_backend.lowering.lower import draws_of, lower
 from neuron_backend.lowering.registry import is_random
+from neuron_backend.lowering.validity import without_checks
 from neuron_backend.lowering.views import AS_STRIDED, read_from_storage, viewed
 
 __all__ = [
@@ -35,4 +36,5 @@ __all__ = [
     "trim",
     "used_inputs",
     "viewed",
+    "without_checks",
 ]

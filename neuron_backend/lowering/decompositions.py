@@ -14,6 +14,7 @@ from neuron_backend.lowering.lying import lying_alike
 from neuron_backend.lowering.matrix_functions import matrix_decompositions
 from neuron_backend.lowering.random import random_between
 from neuron_backend.lowering.rewriting import rewriting_table
+from neuron_backend.lowering.validity import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +57,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table |= matrix_decompositions()
     table |= rewriting_table()
     # What we lower ourselves stays whole: fewer nodes, and numerics that are ours to keep.
-    return {operator: function for operator, function in table.items() if handler(operator) is None}
+    return {operator: checked(operator, function) for operator, function in table.items() if handler(operator) is None}
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from client.errors import NeffCacheError
 from client.pulling import SILENT
 from neuron_backend import programs
+from neuron_backend.module import HOLDS
 from neuron_backend.prewarm.hollow import blank
 from neuron_backend.prewarm.report import Program
 from neuron_backend.runtimes.signature import check_inputs
@@ -53,12 +54,15 @@ class Unrun:
         """Nothing: it is not to be run yet."""
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return tensors of the signature, without values; see `Executable` for what it does afterwards."""
+        """Return tensors of the signature, without values; no check fails. Afterwards it is as `Executable` says."""
         if programs.recording():
             check_inputs(self.signature, inputs)
-            return [blank(spec.shape, spec.dtype) for spec in self.signature.outputs]
+            outputs = [blank(spec.shape, spec.dtype) for spec in self.signature.outputs]
+            if self._module.checks:
+                outputs[-1].fill_(HOLDS)
+            return outputs
         if self._loaded is None:
-            self._loaded = programs.get(self._kind, self._module)
+            self._loaded = programs.current().get(self._kind, self._module)
         return self._loaded(inputs)
 
 
