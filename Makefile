@@ -10,6 +10,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: $(VENV)/.done
 
+# timm and torchvision lie beside the others, for our tests alone: registries may hold torchvision for CUDA only, and beside
+# the CPU build of torch neither it can be imported nor anything that looks for it, such as transformers' models.
 # torch first and alone: the constraints file pins the CPU build before anything else can ask for another. Not compiled:
 # that takes longer than the installation, and of most modules for nothing; those in use are compiled on their first import.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
@@ -19,6 +21,8 @@ $(VENV)/.done: pyproject.toml constraints.txt
 	$(PIP) --upgrade pip
 	$(PIP) -c constraints.txt torch hatchling editables
 	$(PIP) -c constraints.txt --no-build-isolation -e '.[dev]'
+	$(BIN)/python -m pip uninstall --quiet --yes timm torchvision  # where they were until now
+	$(PIP) -c constraints.txt --no-deps --upgrade --target $(VENV)/models timm torchvision
 	$(BIN)/neff-cache backend build
 	touch $@
 

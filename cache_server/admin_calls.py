@@ -35,14 +35,14 @@ class AdminCalls:
         with self._session.send(method, path, body, headers, answer_seconds=patience) as answer:
             if answer.status == http.HTTPStatus.NO_CONTENT:
                 return answer.read_small(0) or None
-            return answers.read_json(answer)
+            return answers.read_json(answer, answers.MAX_MANY)
 
     def get(self, path: str) -> Any:
         """Return the JSON at ``path``."""
         with self._session.get(path) as got:
             if got is None:
                 raise Unreachable(f"{self._session.address} answers, but not as a server of this version")
-            return answers.read_json(got.answer)
+            return answers.read_json(got.answer, answers.MAX_MANY)
 
     def close(self) -> None:
         """Drop idle connections."""

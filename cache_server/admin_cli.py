@@ -79,7 +79,7 @@ def run_collection(
             (
                 (
                     line["project"],
-                    f"{line['kind']}/{line['key'][:12]}",
+                    f"{line['kind']}/{line['key']}",
                     line["reason"],
                     size_text(line["stored_bytes"]),
                     seconds_text(line["compile_seconds"]),

@@ -10,7 +10,7 @@ import typer
 
 from cache_server.admin_calls import admin_calls
 from client.cli.options import JsonFlag, Url  # noqa: TC001 - typer reads the annotations
-from client.cli.output import print_json, print_table
+from client.cli.output import actor_cell, print_json, print_table, time_cell
 
 if TYPE_CHECKING:
     from client.wire import Json
@@ -47,14 +47,14 @@ def audit(
         print_json(rows)
         return
     print_table(
-        ("number", "time", "who", "action", "on", "what"),
-        ((str(row["id"]), row["time"], row["actor"], row["action"], _place(row), _detail(row)) for row in rows),
+        ("time", "who", "action", "on", "what"),
+        ((time_cell(row["time"]), actor_cell(row["actor"]), row["action"], _place(row), _detail(row)) for row in rows),
     )
 
 
 def _place(row: Json) -> str:
     if row["key"] is not None:
-        return f"{row['project']}/{row['kind']}/{row['key'][:12]}"
+        return f"{row['project']}/{row['kind']}/{row['key']}"
     return row["project"] or "server"
 
 

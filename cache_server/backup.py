@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 from contextlib import closing
@@ -35,7 +36,8 @@ def back_up(settings: Settings, target: Path) -> int:
         raise ConfigurationError(f"there is no database {source}; see --data-dir and --database")
     if target.exists():
         raise ConfigurationError(f"{target} is there already: give a new name for each backup")
-    partial = target.with_name(f".{target.name}.partial")
+    # the same one for each try of a name, and short however long that is
+    partial = target.with_name(f".neff-cache-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:32]}.partial")
     try:
         partial.unlink(missing_ok=True)
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _MODE))

@@ -6,7 +6,9 @@ The order of the checks is the contract:
 2. while a generation runs, everybody else waits for it;
 3. a diagnosis is replayed to those who did not wait, for `DIAGNOSIS_MEMORY`: the key names the compiler build, so
    another build is another key and starts fresh;
-4. after `MANY_FAILURES` failures within `FAILURE_WINDOW` the key rests for `REST` after the last one;
+4. after `client.failures.MANY_ATTEMPTS` other failures within `FAILURE_WINDOW`, and since the key's last entry, the key
+   rests after the last one, for longer the more there were. A lease that ran out is one of them: a compile that takes
+   its container along reports nothing;
 5. who may not publish is denied; everybody else is granted the next generation.
 
 ``retry_failed`` passes over 3 and 4: what was remembered, not what the caller has just waited for.
@@ -17,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from client.failures import rest_seconds
 from client.wire import Failed, Holder, NotGranted
 
 if TYPE_CHECKING:
@@ -26,16 +29,18 @@ if TYPE_CHECKING:
 
 WAITER_MEMORY = 600.0
 DIAGNOSIS_MEMORY = 300.0
-FAILURE_WINDOW = 600.0
-MANY_FAILURES = 3
-REST = 60.0
+FAILURE_WINDOW = 86400.0
+"""A day: three compiles that each die after an hour must meet in it."""
 FAILURE_LIFE = max(WAITER_MEMORY, DIAGNOSIS_MEMORY, FAILURE_WINDOW)
 """Seconds after which a failure has no effect any more and may be removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastFailure:
-    """A generation that ended in failure at ``time``."""
+    """A generation that ended in failure at ``time``.
+
+    ``generation`` is negative for a lease that ran out: those who waited for it are not told, they may be the next.
+    """
 
     generation: int
     failure: Failure
@@ -61,6 +66,8 @@ class LeaseRequest:
     retry_failed: bool = False
     seen_generation: int | None = None
     may_publish: bool = True
+    owner: str | None = None
+    """Whose leases these are, to be counted: a token's id, or the name of a caller without a stored one."""
 
 
 class Grant:
@@ -102,9 +109,10 @@ def _remembered(failures: Sequence[PastFailure], now: float) -> Failed | None:
         if past.failure.failure_class == "diagnosis" and left > 0:
             return Failed(past.failure, left, replayed=True, host=past.host)
     others = [past for past in recent if past.failure.failure_class != "diagnosis"]
-    if len(others) >= MANY_FAILURES:
+    rest = rest_seconds(len(others))
+    if rest:
         last = others[-1]
-        left = last.time + REST - now
+        left = last.time + rest - now
         if left > 0:
             return Failed(last.failure, left, replayed=True, host=last.host)
     return None

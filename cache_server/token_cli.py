@@ -9,7 +9,7 @@ import typer
 from cache_server.admin_calls import admin_calls
 from cache_server.grants import grant_to_json, grants_text, parse_grant
 from client.cli.options import JsonFlag, Url  # noqa: TC001 - typer reads the annotations
-from client.cli.output import print_json, print_table, say
+from client.cli.output import Cell, actor_cell, print_json, print_table, say, time_cell
 from client.errors import ConfigurationError
 from client.settings import parse_seconds
 
@@ -91,14 +91,14 @@ def print_tokens(found: list[Json], *, as_json: bool) -> None:
         ("id", "label", "state", "grants", "created", "by", "expires", "last used"),
         (
             (
-                line["id"],
+                Cell(line["id"]),
                 line["label"],
                 line["state"],
                 grants_text(line["grants"]),
-                line["created"],
-                line["created_by"] or "-",
-                line["expires"] or "-",
-                line["last_used"] or "-",
+                time_cell(line["created"]),
+                actor_cell(line["created_by"] or "-"),
+                time_cell(line["expires"]),
+                time_cell(line["last_used"]),
             )
             for line in found
         ),

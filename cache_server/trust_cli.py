@@ -12,7 +12,7 @@ from cache_server.admin_calls import AdminCalls, admin_calls
 from client.cli.keys import PublicLine, key_json, key_state, read_public
 from client.cli.opening import Here
 from client.cli.options import JsonFlag, Project, Url  # noqa: TC001 - typer reads the annotations
-from client.cli.output import print_json, print_table, say
+from client.cli.output import Cell, print_json, print_table, say
 from client.names import Kind  # noqa: TC001 - as above
 from client.signing.trust import TrustedKey, TrustList, parse_time
 
@@ -40,7 +40,7 @@ def show(*, project: Project = None, url: Url = None, as_json: JsonFlag = False)
     print_table(
         ("id", "name", "state", "kinds", "projects"),
         (
-            (key.key_id, key.name, key_state(key), ",".join(key.kinds) or "all", ",".join(key.projects) or "all")
+            (Cell(key.key_id), key.name, key_state(key), ",".join(key.kinds) or "all", ",".join(key.projects) or "all")
             for key in keys
         ),
     )
@@ -141,7 +141,8 @@ def check(*, project: Project = None, url: Url = None, as_json: JsonFlag = False
         print_json(found)
     else:
         print_table(
-            ("entry", "", "why"), ((f"{line['kind']}/{line['key']}", line["name"], line["detail"]) for line in found)
+            ("entry", "output", "why"),
+            ((f"{line['kind']}/{line['key']}", line["name"], line["detail"]) for line in found),
         )
         if not found:
             say(f"every entry of {name} is signed by a key that it trusts")

@@ -16,7 +16,6 @@ import hashlib
 import io
 import json
 import os
-import secrets
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +24,7 @@ from client import entry_stream
 from client.encoding import CHUNK, MAX_WINDOW
 from client.errors import ConfigurationError, FormatError, WireError
 from client.key import canonical_json, check_document
+from client.node.tree import temporary_beside
 from client.wire import Entry
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ def _written(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
     """Give a file that takes the place of ``path`` when it is whole, and is gone otherwise."""
     if path.exists() and not force:
         raise ConfigurationError(f"{path} is there already: name another file, or use --force")
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    temporary = temporary_beside(path)
     try:
         with temporary.open("xb") as file:
             yield file

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from client.errors import Failure
 from client.lease import Compile, Conversation, Decision, Found, HeldLease
 from client.remote import UNAVAILABLE, Remote, Unavailable
-from client.transports.base import Damaged, Fetched, TooSlow, Unwanted
+from client.transports.base import Damaged, Fetched, TooLarge, TooSlow, Unwanted
 from client.transports.wanted import wanting
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ class Cluster:
         except Unwanted as error:
             self._admits(error.entry)  # says why not
             return Sound()
-        except TooSlow as error:
-            self._notices.warn("slow remote", f"{error}; compiling it here")
+        except (TooLarge, TooSlow) as error:
+            self._notices.warn(f"remote {type(error).__name__}", f"{error}; compiling it here")
             return Sound()
         except Damaged as error:
             self._notices.warn("damaged remote", f"{self._remote.transport.address}: {error}; compiling it again")

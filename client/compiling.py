@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from client._version import __version__
 from client.artifact import Artifact
-from client.errors import CompileError, Failure, NeffError, TransportError
+from client.errors import CompileError, Failure, NeffError, NothingMade, TransportError
 from client.names import MAIN_OUTPUT, check_output
 from client.wire import Entry, Output, Producer
 
@@ -63,10 +64,11 @@ class Compilation:
             artifact = self._share(entry, compiled)
             failure = None
         except CompileError as error:
-            failure = error.failure
+            told = self._told(error)
+            failure = told.failure
             if self._parts.node is not None:
                 self._parts.node.leave_failure(self._kind, self._key, failure, self._parts.holder.host)
-            raise
+            raise told from error.__cause__
         finally:
             if failure is not None:
                 self._give_back(failure)
@@ -112,6 +114,17 @@ class Compilation:
                 learn(compiled.peak_memory_bytes)
         _check(compiled)
         return compiled
+
+    def _told(self, error: CompileError) -> CompileError:
+        """Return the error to raise: where the compiler left nothing, it names the key and where its log is kept."""
+        if not isinstance(error, NothingMade):
+            return error
+        failure = error.failure
+        text = f"{failure.text}; its key is {self._kind}/{self._key}"
+        node = self._parts.node
+        kept = None if node is None else node.keep_log(self._kind, self._key, f"{text}\n\n{failure.log}")
+        where = "" if kept is None else f", and its log is kept in {kept}"
+        return CompileError(replace(failure, text=text + where), origin=error.origin)
 
     def _describe(self, compiled: Compiled) -> Entry:
         parts = self._parts
@@ -181,8 +194,8 @@ def _check(compiled: Compiled) -> None:
     log = compiled.outputs.get("compile.log", b"").decode("utf-8", "replace")
     neff = compiled.outputs.get(MAIN_OUTPUT)
     if neff is None:
-        raise CompileError(Failure("transient", f"the compiler ended well but made no {MAIN_OUTPUT}", log))
+        raise NothingMade(Failure("transient", f"the compiler ended well but made no {MAIN_OUTPUT}", log))
     try:
         validate(neff)
     except NeffError as error:
-        raise CompileError(Failure("transient", f"the compiler ended well but made a {error}", log)) from error
+        raise NothingMade(Failure("transient", f"the compiler ended well but made a {error}", log)) from error

@@ -14,6 +14,7 @@
     ├── SignatureError          an entry is not vouched for by anybody who is trusted here
     ├── CacheMissError          ``NEURON_CACHE_ON_MISS=fail`` and the entry is nowhere
     ├── CompileError            the compiler failed: its class, its text, its log
+    │   └── NothingMade         it ended well, and left no whole NEFF
     └── TransportError          a request to the shared cache did not give its answer
         ├── Unreachable         no connection, no answer in time, a broken answer (feeds the breaker)
         ├── Denied              401 or 403: requests of that direction stop at once
@@ -21,11 +22,13 @@
         ├── LeaseLost           the lease is no longer ours
         ├── Damaged             an output whose bytes are not those that its entry names
         ├── Unwanted            an entry that the caller would not use, so that its bytes were not fetched
+        ├── TooLarge            an output that is larger than what this process may hold
         └── TooSlow             a fetch that takes longer than the compile did
 
 A job never sees a ``TransportError`` unless ``NEURON_CACHE_ON_ERROR=fail`` asks for it. Defined in other
-modules: `NodeFullError` in `client.pulling`, `BundleError` in `client.bundles`, `Damaged`, `TooSlow`
-and `Unwanted` in `client.transports.base`, `S3Error` in `client.s3.errors`, `UnreadableError` in `client.foreign.tree`.
+modules: `NodeFullError` in `client.pulling`, `BundleError` in `client.bundles`,
+`Damaged`, `TooLarge`, `TooSlow` and `Unwanted` in `client.transports.base`, `S3Error` in `client.s3.errors`,
+`UnreadableError` in `client.foreign.tree`.
 """
 
 from __future__ import annotations
@@ -33,14 +36,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+from client.cleaning import clean
+
 FailureClass: TypeAlias = Literal["diagnosis", "resource", "transient"]
 
 MAX_LOG = 64 * 1024
 """Characters of compiler log that travel with a failure: its end, where compilers say what went wrong."""
 
+MAX_TEXT = 4096
+"""Characters of the sentence of a failure that are taken from another party."""
+
 
 class NeffCacheError(Exception):
-    """Base of all exceptions of this distribution."""
+    """Base of all exceptions of this distribution. What a message quotes of others moves no cursor."""
+
+    def __str__(self) -> str:
+        """Return the message, cleaned."""
+        return clean(super().__str__())
 
 
 class ConfigurationError(NeffCacheError):
@@ -95,7 +107,7 @@ class Failure:
             raise WireError("failure: a JSON object with a text is expected")
         for failure_class in get_args(FailureClass):
             if value.get("class") == failure_class:
-                return cls(failure_class, value["text"], str(value.get("log") or ""))
+                return cls(failure_class, value["text"][:MAX_TEXT], str(value.get("log") or "")[-MAX_LOG:])
         raise WireError(f"failure class {value.get('class')!r} is not known here")
 
 
@@ -120,6 +132,10 @@ class CompileError(NeffCacheError):
 
 def _compile_error(failure: Failure, origin: str | None) -> CompileError:
     return CompileError(failure, origin=origin)
+
+
+class NothingMade(CompileError):  # noqa: N818 - reads as the state it reports
+    """The compiler ended with exit status 0 and left no whole NEFF: nothing but its log tells why."""
 
 
 class TransportError(NeffCacheError):

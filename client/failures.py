@@ -10,10 +10,10 @@ import os
 import re
 from typing import TYPE_CHECKING, Final
 
-from client import neff
-from client.errors import CompileError, Failure, FailureClass, NeffError
+from client.errors import Failure, FailureClass, NeffError, NothingMade
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 NAME: Final = "neuronx-cc"
@@ -47,11 +47,13 @@ def read_tail(log: Path) -> str:
         return ""
 
 
-def read_neff(output: Path, said: str) -> bytes:
+def read_neff(output: Path, said: str, module: str, command: Sequence[str]) -> bytes:
     """Return the compiler's output if it is one whole NEFF: exit status 0 alone is no success.
 
-    Raises `CompileError`; ``said`` is the compiler's log.
+    Raises `NothingMade`, which names ``module`` and the ``command`` line; ``said`` is the compiler's log.
     """
+    from client import neff  # noqa: PLC0415 - the rest of this module needs no tar reader, and every job has it
+
     try:
         data = output.read_bytes()
         neff.validate(data)
@@ -61,7 +63,10 @@ def read_neff(output: Path, said: str) -> bytes:
         text = f"{NAME} ended with exit status 0, but its output is no whole NEFF: {error}"
     else:
         return data
-    raise CompileError(Failure("resource" if _RESOURCE.search(said) else "transient", text, said))
+    import shlex  # noqa: PLC0415 - only this failure needs it
+
+    text = f"{text}; it was to compile {module} by `{shlex.join(command)}`"
+    raise NothingMade(Failure("resource" if _RESOURCE.search(said) else "transient", text, said))
 
 
 def failure_of(returncode: int, said: str) -> Failure:
@@ -89,3 +94,28 @@ def stopped(limit: float, said: str) -> Failure:
     """Return what it means that the compiler ran for ``limit`` seconds and was killed."""
     text = f"{NAME} was stopped: it took longer than {limit:g} s (NEURON_CACHE_COMPILE_LIMIT)"
     return Failure("resource", text, said)
+
+
+MANY_ATTEMPTS = 3
+"""After so many attempts at one key in a row that ended without a program, the next one waits."""
+_FIRST_REST, _LONGEST_REST = 60.0, 3600.0
+
+
+def rest_seconds(attempts: int) -> float:
+    """Return for how long a key rests after the last of ``attempts`` that failed: 60 s after three, at most an hour.
+
+    Each attempt after the third doubles it: what takes its host's memory along would else do so on every host in turn.
+    """
+    if attempts < MANY_ATTEMPTS:
+        return 0.0
+    return float(min(_FIRST_REST * 2.0 ** min(attempts - MANY_ATTEMPTS, 32), _LONGEST_REST))
+
+
+def ran_out(host: str, pid: int, ttl_seconds: float) -> Failure:
+    """Return the failure of a holder whose lease ran out: it may have taken its container along, or lost its way."""
+    text = (
+        f"the process that compiled it ({host}, process {pid}) was not heard of for {ttl_seconds:.0f} s: it, its "
+        "container or its machine is gone, or cannot reach the cache; a compile that needs more memory than there is "
+        "ends so"
+    )
+    return Failure("resource", text)

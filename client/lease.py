@@ -22,13 +22,17 @@ if TYPE_CHECKING:
 
 POLL = 25.0
 """Seconds that one waiting poll may take."""
+FIRST_POLL = 1.0
+"""Seconds that the first one may take: a server that never answers it costs as many seconds more than an answer may."""
 SHORTEST_POLL = 0.5
 """Seconds between two polls if the answers come at once, as they may from a store without long polls."""
 TELL_AFTER = 5.0
 DIAGNOSIS_LIFE = 300.0
 """Seconds for which the store remembers a diagnosis."""
 LONGEST_FAILURE = 60.0
-"""Seconds for which we believe a server that tells us to wait after a failed compile."""
+"""Seconds for which a job believes, in all, a server that tells it to wait after a failed compile."""
+LONGEST_IDLE = 10.0
+"""Seconds for which a job waits, in all, on the word of a server that names nobody who compiles."""
 
 
 @dataclass(slots=True)
@@ -93,6 +97,7 @@ class Conversation:
         self._seen_generation: int | None = None
         self._failed_before = False
         self._told = False
+        self._lives = False
         self.waited = False
 
     def run(self) -> Compile | None:
@@ -107,8 +112,8 @@ class Conversation:
                 self._kind,
                 self._key,
                 self._holder,
-                # the first poll is short: whoever waits should soon hear for whom
-                wait_seconds=min(POLL if self._told else TELL_AFTER, self._patience()),
+                wait_seconds=self._poll(),
+                living_holder=self._lives,
                 seen_generation=self._seen_generation,
                 retry_failed=self._retry_failed,
                 may_publish=may_publish,
@@ -123,10 +128,8 @@ class Conversation:
                 case NotGranted():
                     return Compile(publish=False, waited=self.waited)
                 case Wait():
-                    if self._patience() <= 0:
-                        self._notices.warn("wait limit", f"{answer.holder} takes too long: compiling here as well")
+                    if not self._wait(answer, asked_at):
                         return self._alone(publish=may_publish)
-                    self._wait(answer, asked_at)
                 case Failed():
                     if self._has_failed_again(answer):
                         return self._alone(publish=may_publish)
@@ -134,8 +137,21 @@ class Conversation:
                     return self._alone(publish=may_publish)
 
     def _patience(self) -> float:
-        """Return how many seconds we may still wait."""
-        return max(self._settings.wait_limit - (self._clock() - self._start), 0.0)
+        """Return how many seconds we may still wait; what the job has waited in vain for other programs counts."""
+        waited = self._clock() - self._start + self._remote.waited.in_vain
+        return max(self._settings.wait_limit - waited, 0.0)
+
+    def _poll(self) -> float:
+        """Return how many seconds the next poll may take: whoever waits should soon hear for whom."""
+        if self._seen_generation is None:
+            return min(FIRST_POLL, self._patience())
+        if not self._lives:
+            return min(FIRST_POLL, self._idle(), self._patience())
+        return min(POLL if self._told else TELL_AFTER, self._patience())
+
+    def _idle(self) -> float:
+        """Return for how many seconds the job may still wait for nobody."""
+        return max(LONGEST_IDLE - self._remote.waited.idle, 0.0)
 
     def _alone(self, *, publish: bool) -> Compile:
         return Compile(None, publish, self.waited)
@@ -153,17 +169,33 @@ class Conversation:
         )
         return HeldLease(granted, heartbeat)
 
-    def _wait(self, answer: Wait, asked_at: float) -> None:
+    def _wait(self, answer: Wait, asked_at: float) -> bool:
+        """Take note of whom we wait for, and pause before the next poll; False if we have waited for long enough."""
+        if self._patience() <= 0:
+            self._remote.waited.in_vain += self._clock() - self._start
+            self._notices.warn("wait limit", f"{answer.holder} takes too long: compiling here as well")
+            return False
         self.waited = True
+        self._lives = answer.names_a_living_holder and answer.generation >= (self._seen_generation or 0)
         self._seen_generation = answer.generation
         now = self._clock()
-        if not self._told and now - self._start >= TELL_AFTER:
+        if not self._lives:
+            self._remote.waited.idle += max(now - asked_at, SHORTEST_POLL)
+            if not self._idle():
+                self._notices.warn(
+                    "nobody compiles",
+                    f"{self._remote.transport.address} says to wait for {self._kind}/{self._key[:12]}, and names nobody"
+                    " whose lease has time left: compiling here",
+                )
+                return False
+        if self._lives and not self._told and now - self._start >= TELL_AFTER:
             self._told = True
             self._notices.waiting(
                 f"waiting for {answer.holder}, which compiles {self._kind}/{self._key[:12]} since {answer.since}"
             )
         if now - asked_at < SHORTEST_POLL:
             self._sleep(min(SHORTEST_POLL, self._patience()))
+        return True
 
     def _has_failed_again(self, answer: Failed) -> bool:
         """Raise a diagnosis; wait once after another failure; return True when that has not helped."""
@@ -181,5 +213,8 @@ class Conversation:
             f"failed elsewhere {self._key}",
             f"the compile of {self._kind}/{self._key[:12]} failed on {where} ({failure.text}): trying again",
         )
-        self._sleep(min(answer.expires_in, LONGEST_FAILURE, self._patience()))
+        waited = self._remote.waited
+        pause = max(min(answer.expires_in, LONGEST_FAILURE - waited.after_failures, self._patience()), 0.0)
+        waited.after_failures += pause
+        self._sleep(pause)
         return False

@@ -7,13 +7,13 @@ an error that names the line, never a shorter plan: plans decide whether somethi
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from client.errors import ConfigurationError, FormatError, WireError
 from client.names import Kind, check_digest, check_kind, check_project
+from client.node.tree import temporary_beside
 from client.record import RECORD_SCHEMA
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def write_plan(path: Path, plan: Iterable[Wanted]) -> None:
         )
         for each in plan
     ]
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary = temporary_beside(path)
     try:
         temporary.write_text("".join(f"{line}\n" for line in lines))
         temporary.replace(path)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from client.bounded import bounded, watched
 from client.breaker import Breaker
 from client.errors import Denied, LeaseLost, Refused, TransportError, Unreachable
-from client.transports.base import Damaged, Reporting, TooSlow, Unwanted
+from client.transports.base import Damaged, Reporting, TooLarge, TooSlow, Unwanted
 from client.transports.patience import Patience, patient
 from client.warnings import LOGGER
 
@@ -48,7 +49,21 @@ PUBLISH_LIMIT = 30.0
 REPORT_LIMIT = 1.0
 """Seconds that a connection, and then the answer, may take to a job's report at its exit."""
 _TOO_MANY_REQUESTS = 429
+_TOO_MANY_LEASES = "too_many_leases"
+"""About the right to compile alone: the server goes on serving us."""
 _SERVER_ERROR = 500
+
+
+@dataclass(slots=True)
+class Waited:
+    """Seconds that a job has waited on a server's word, over all programs, with nothing to show for them.
+
+    ``in_vain``: for a holder who never ended. ``idle``: for nobody. ``after_failures``: because a compile had failed.
+    """
+
+    in_vain: float = 0.0
+    idle: float = 0.0
+    after_failures: float = 0.0
 
 
 class Availability(Enum):
@@ -84,6 +99,7 @@ class Remote:
         self.renewer = renewer
         self._outage = outage
         self.answered = False
+        self.waited = Waited()
         self._notices = notices
         self._met = met
         self._strict = strict
@@ -114,9 +130,13 @@ class Remote:
         seen_generation: int | None,
         retry_failed: bool,
         may_publish: bool,
+        living_holder: bool = False,
     ) -> LeaseAnswer | Unavailable:
-        """Ask for the right to compile; waits only if this process has had an answer before."""
-        patience = wait_seconds if self.answered else 0.0
+        """Ask for the right to compile; waits only if this process has had an answer before.
+
+        The wait costs the job nothing only if it is for a ``living_holder``.
+        """
+        wait_seconds = wait_seconds if self.answered else 0.0
         return self._ask(
             "write",
             kind,
@@ -125,12 +145,12 @@ class Remote:
                 kind,
                 key,
                 holder,
-                wait_seconds=patience,
+                wait_seconds=wait_seconds,
                 retry_failed=retry_failed,
                 seen_generation=seen_generation,
                 may_publish=may_publish,
             ),
-            patience=patience,
+            patience=wait_seconds if living_holder else 0.0,
         )
 
     def publish(
@@ -219,7 +239,7 @@ class Remote:
         start = self._clock()
         try:
             answer = self._send(request, Patience(self.budget + patience, can_compile), watch=watch)
-        except (Damaged, TooSlow, Unwanted):
+        except (Damaged, TooLarge, TooSlow, Unwanted):
             # an answer, though a bad one: the caller knows what to do with it
             self.answered = True
             self._lose(self._clock() - start)
@@ -268,7 +288,9 @@ class Remote:
                 self._notices.warn(f"denied {direction}", f"{address} denies us to {direction}: {error}; going without")
             case LeaseLost():
                 self.answered = True
-            case Refused(status=status) if status < _SERVER_ERROR and status != _TOO_MANY_REQUESTS:
+            case Refused(status=status, name=name) if status < _SERVER_ERROR and (
+                status != _TOO_MANY_REQUESTS or name == _TOO_MANY_LEASES
+            ):
                 self.answered = True
                 breaker.succeeded()
                 self._notices.warn(f"refused {status} {error.name}", f"{address} refused a request: {error}")

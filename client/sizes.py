@@ -5,6 +5,7 @@ from __future__ import annotations
 _STEP = 1024
 _MINUTE = 60
 _HOUR = 3600
+_DAY = 24 * _HOUR
 
 
 def size_text(size: float) -> str:
@@ -25,3 +26,12 @@ def seconds_text(seconds: float) -> str:
     if seconds < 2 * _HOUR:
         return f"{seconds / _MINUTE:.0f} min"
     return f"{seconds / _HOUR:.1f} h"
+
+
+def ago_text(seconds: float) -> str:
+    """Return how long ago something was: ``12 s ago``, ``3 h ago``, ``8 d ago``; ``in 3 h`` if it is yet to come."""
+    size = abs(seconds)
+    lengths = (("d", _DAY), ("h", _HOUR), ("min", _MINUTE), ("s", 1))
+    unit, length = next((each for each in lengths if size >= 2 * each[1]), lengths[-1])
+    text = f"{size // length:.0f} {unit}"
+    return f"{text} ago" if seconds >= 0 else f"in {text}"

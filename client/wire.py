@@ -24,6 +24,10 @@ MAX_ENTRY_HEADER = 4096
 MAX_PROMOTIONS = 16
 MAX_INTEGER = (1 << 53) - 1
 """The largest integer that all readers of JSON agree about (RFC 8259, section 6), and that databases hold."""
+LONGEST_LEASE = 3600.0
+"""Seconds: the longest time to live that a server gives a lease."""
+LONGEST_MEMORY = 600.0
+"""Seconds for which anybody remembers that a compile failed."""
 
 
 def _object(value: Any, what: str) -> Json:
@@ -49,6 +53,12 @@ def _size(value: Json, name: str, what: str) -> int:
     if not 0 <= found <= MAX_INTEGER:
         raise WireError(f"{what}: {name!r} is negative or too large")
     return found
+
+
+def _lasts(value: Json, name: str, what: str, longest: float) -> float:
+    """Return a time in seconds that another party names; one that no honest one would says nothing, and is 0."""
+    found = _number(value, name, what)
+    return found if found <= longest else 0.0
 
 
 def _number(value: Json, name: str, what: str) -> float:
@@ -207,7 +217,7 @@ class Entry:
         """Read the value of `ENTRY_HEADER`; raises `WireError`."""
         try:
             return cls.from_json(json.loads(base64.urlsafe_b64decode(text)))
-        except (binascii.Error, ValueError) as error:
+        except (binascii.Error, ValueError, RecursionError) as error:
             raise WireError(f"unreadable {ENTRY_HEADER} header: {error}") from error
 
 
@@ -267,6 +277,11 @@ class Wait:
     since: str
     expires_in: float
 
+    @property
+    def names_a_living_holder(self) -> bool:
+        """Whether somebody is named whose lease has time left: only then is it worth while to wait for long."""
+        return bool(self.holder.host) and self.expires_in > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:
@@ -317,19 +332,21 @@ def lease_answer_from_json(value: Any) -> LeaseAnswer:
             return Ready(Entry.from_json(raw.get("entry")))
         case "granted":
             return Granted(
-                _get(raw, "token", str, what), _size(raw, "generation", what), _number(raw, "ttl_seconds", what)
+                _get(raw, "token", str, what),
+                _size(raw, "generation", what),
+                min(_number(raw, "ttl_seconds", what), LONGEST_LEASE),
             )
         case "wait":
             return Wait(
                 _size(raw, "generation", what),
                 Holder.from_json(raw.get("holder")),
                 _get(raw, "since", str, what),
-                _number(raw, "expires_in", what),
+                _lasts(raw, "expires_in", what, LONGEST_LEASE),
             )
         case "failed":
             return Failed(
                 Failure.from_json(raw),
-                _number(raw, "expires_in", what),
+                _lasts(raw, "expires_in", what, LONGEST_MEMORY),
                 bool(raw.get("replayed")),
                 str(raw.get("host") or ""),
             )

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
+from client.cli.output import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +27,8 @@ EXAMPLES = ("train_digits", "train_gpt")
 RANKS = 2
 STEPS = 50
 LIMIT_SECONDS = 600
-TABLE_WIDTH = 132
+COUNTS = ("lookups", "memory", "disk", "remote", "compiles")
+SECONDS = ("compile_seconds", "saved_seconds")
 
 
 @dataclass(frozen=True)
@@ -95,26 +95,21 @@ def run_job(name: str, example: str, node: str, folder: Path, environment: dict[
     return Job(name, node, json.loads(summary.read_text()), outputs[0], time.monotonic() - began)
 
 
-def table(jobs: list[Job]) -> Table:
-    """Return what every job did, a row each."""
-    columns = ("job", "node tier", "ranks", "lookups", "memory", "disk", "remote", "compiles")
-    shown = Table(title="neff-cache: the same job on two nodes")
-    for column in (*columns, "compile s", "saved s", "wall s", "final loss"):
-        shown.add_column(column, justify="left" if column in ("job", "node tier") else "right", no_wrap=True)
-    for job in jobs:
-        hits = job.summary["hits"]
-        shown.add_row(
-            job.name,
-            job.node,
-            str(RANKS),
-            *(str(count) for count in (job.summary["lookups"], hits["memory"], hits["disk"], hits["remote"])),
-            str(job.summary["compiles"]),
-            f"{job.summary['compile_seconds']:.1f}",
-            f"{job.summary['saved_seconds']:.1f}",
-            f"{job.seconds:.1f}",
-            f"{job.losses[-1]:.6f}",
-        )
-    return shown
+def show(jobs: list[Job]) -> None:
+    """Print what every job did, a row each: in 80 columns, because that is what terminals have."""
+    print(f"Two jobs of {RANKS} ranks, each on two nodes; hits by tier, times in seconds:")
+    print_table(
+        ("job", "look-ups", "memory", "disk", "remote", "compiles", "compile", "saved", "wall", "loss"),
+        (
+            (
+                job.name,
+                *(str(job.summary["hits"].get(name, job.summary.get(name))) for name in COUNTS),
+                *(f"{seconds:.1f}" for seconds in (*(job.summary[name] for name in SECONDS), job.seconds)),
+                f"{job.losses[-1]:.6f}",
+            )
+            for job in jobs
+        ),
+    )
 
 
 def main() -> None:
@@ -130,8 +125,11 @@ def main() -> None:
         with cache_server(folder, environment) as address:
             environment["NEURON_CACHE_URL"] = address
             for job, node in (("cold", "node-a"), ("second", "node-b")):
-                jobs += [run_job(f"{job} {name}", name, node, folder, environment) for name in EXAMPLES]
-        Console(width=max(TABLE_WIDTH, Console().width)).print(table(jobs))
+                jobs += [
+                    run_job(f"{job} {name.removeprefix('train_')}", name, node, folder, environment)
+                    for name in EXAMPLES
+                ]
+        show(jobs)
         for cold, second in zip(jobs[:2], jobs[2:], strict=True):
             if second.summary["compiles"] or second.losses != cold.losses:
                 raise SystemExit(f"{second.name}: expected no compile and the cold job's losses to the bit")

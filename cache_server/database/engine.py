@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from sqlalchemy import Engine, create_engine, event, text
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy import Engine, create_engine, delete, event, false, text
+from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
+from cache_server.database.models import LeaseRow
 from cache_server.database.postgres import postgres_engine, postgres_url
 from client.errors import ConfigurationError
 
@@ -40,6 +42,41 @@ def host_clock(_connection: Connection) -> float:
 def server_clock(connection: Connection) -> float:
     """Return the database server's time, the same for all servers that share it."""
     return float(connection.scalar(text("SELECT extract(epoch FROM clock_timestamp())")))
+
+
+_PASSING_STATES = ("08", "53", "55", "57", "58")
+"""Classes of SQLSTATE: no connection, no resources, not in a state to, stopped by an operator, an error below it."""
+_PASSING_WORDS = (
+    "starting up",
+    "shutting down",
+    "not yet accepting",
+    "not accepting",
+    "in recovery",
+    "too many",
+    "slots",
+)
+_PASSING_CODES = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL")
+
+
+def comes_back(error: SQLAlchemyError) -> bool:
+    """Return whether a database that failed like that may be there again without anybody mending anything.
+
+    A server that takes no connection says why in words alone, in the language that it was set up with; what it says
+    in another one than English, but for a refused connection, counts as for an operator to mend.
+    """
+    if isinstance(error, PoolTimeout):
+        return True
+    if not isinstance(error, (OperationalError, InterfaceError)):
+        return False
+    cause = error.orig
+    code: str = getattr(cause, "sqlite_errorname", "") or ""
+    if code:
+        return code.startswith(_PASSING_CODES)
+    state: str | None = getattr(cause, "sqlstate", None)
+    if state:
+        return state.startswith(_PASSING_STATES)
+    text = str(cause)
+    return "FATAL" not in text or any(words in text for words in _PASSING_WORDS)
 
 
 class Connections(NamedTuple):
@@ -135,9 +172,9 @@ class Database:
             return work(connection)
 
     def check(self) -> None:
-        """Return if the database answers, else raise `SQLAlchemyError`."""
-        with self.reading() as connection:
-            connection.execute(text("SELECT 1"))
+        """Return if the database takes writes, else raise `SQLAlchemyError`. Changes nothing."""
+        with self.transaction() as session:
+            session.execute(delete(LeaseRow).where(false()))
 
     def pools(self) -> dict[str, Connections]:
         """Return the state of each pool: on PostgreSQL one, ``shared`` by all but the locks."""

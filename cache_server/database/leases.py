@@ -50,8 +50,14 @@ _FAILURES = (
 
 def running(source: Connection | Session, address: Address, now: float) -> Running | None:
     """Return the generation that holds the key now, or None."""
+    held = newest_held(source, address)
+    return held if held is not None and held.expires > now else None
+
+
+def newest_held(source: Connection | Session, address: Address) -> Running | None:
+    """Return the generation that was given the key last and has not given it back; it may have run out."""
     row = source.execute(_NEWEST, address._asdict()).first()
-    if row is None or row.state != LeaseState.HELD or row.expires <= now:
+    if row is None or row.state != LeaseState.HELD:
         return None
     return Running(row.generation, Holder.from_json(json.loads(row.holder)), row.since, row.expires)
 
@@ -71,8 +77,15 @@ def newest(session: Session, address: Address) -> LeaseRow | None:
     ).scalar_one_or_none()
 
 
-def end(session: Session, address: Address, state: LeaseState) -> None:
-    """End a running generation of the key, if there is one."""
+def end(session: Session, address: Address) -> None:
+    """End a running generation of the key, if there is one, and forget the failures before: there is an entry now."""
+    session.execute(
+        delete(FailureRow).where(
+            FailureRow.project == address.project,
+            FailureRow.kind == str(address.kind),
+            FailureRow.key == address.key,
+        )
+    )
     session.execute(
         update(LeaseRow)
         .where(
@@ -81,7 +94,7 @@ def end(session: Session, address: Address, state: LeaseState) -> None:
             LeaseRow.key == address.key,
             LeaseRow.state == LeaseState.HELD,
         )
-        .values(state=state)
+        .values(state=LeaseState.PUBLISHED)
     )
 
 
@@ -130,6 +143,14 @@ def count_held(connection: Connection, now: float) -> int:
     """Return how many leases run now."""
     statement = select(func.count()).where(LeaseRow.state == LeaseState.HELD, LeaseRow.expires > now)
     return connection.execute(statement).scalar_one()
+
+
+def count_held_by(session: Session, owner: str, now: float) -> int:
+    """Return how many leases of one owner run now."""
+    statement = select(func.count()).where(
+        LeaseRow.state == LeaseState.HELD, LeaseRow.expires > now, LeaseRow.owner == owner
+    )
+    return session.execute(statement).scalar_one()
 
 
 def held_by_project(connection: Connection, now: float) -> dict[str, int]:

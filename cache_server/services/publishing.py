@@ -6,9 +6,8 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from cache_server.database import entries, leases
-from cache_server.database.models import LeaseState
 from cache_server.errors import Problem
-from cache_server.services.entry_checks import check_entry, missing_outputs
+from cache_server.services.entry_checks import check_entry, missing_outputs, wrong_sizes
 
 if TYPE_CHECKING:
     from cache_server.access import Actor
@@ -73,6 +72,8 @@ class Publishing:
             missing = missing_outputs(self._store, address, entry)
             if missing:
                 raise Problem("blob_missing", f"not stored with the stated size: {', '.join(missing)}")
+            for sentence in wrong_sizes(self._store, address, entry).values():
+                raise Problem("invalid", sentence)
             data = json.dumps(entry.to_json(), indent=1).encode()
             if not self._store.create_entry(address, data):
                 # a server on another database, or a client on the store itself, was faster
@@ -86,7 +87,7 @@ class Publishing:
                 entries.insert(session, stored or entry, now=now, checked=now)
             if stored is None:
                 self._audit.change(session, by, action, address=address, detail=_summary(entry))
-            leases.end(session, address, LeaseState.PUBLISHED)
+            leases.end(session, address)
             self._waiters.announce(session, address)
         return Published(stored or entry, created=stored is None)
 

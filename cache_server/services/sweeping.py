@@ -13,7 +13,7 @@ from cache_server.database import entries, leases
 from cache_server.database.models import EntryState
 from cache_server.errors import Problem
 from cache_server.stores.base import Blob, StoreError
-from client.layout import ENTRY_FILE
+from client.layout import ENTRY_FILE, is_entry_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,12 +105,17 @@ class Sweeping:
             return 0
         # something differs: look again, with the key to ourselves and entry.json freshly read
         with self._locks.hold(address):
-            entry = self._catalogue.settle(address) if has_entry or found is not None else None
-            orphans = self._orphans(address, entry, self._store.files(address), now)
+            # asked for by name too: a listing that lacks entry.json must not make orphans of its outputs
+            entry = self._catalogue.settle(address)
+            files = self._store.files(address)
+            if entry is None and any(file.name == ENTRY_FILE for file in files):
+                raise StoreError(f"{ENTRY_FILE} is listed, and the store says that it is not there")
+            orphans = self._orphans(address, entry, files, now)
             for file in orphans:
                 self._store.remove(address, file.name)
             return len(orphans)
 
     def _orphans(self, address: Address, entry: Entry | None, files: list[StoredFile], now: float) -> list[StoredFile]:
         named = {ENTRY_FILE} if entry is None else {ENTRY_FILE, *(Blob.of(address, o).file_name for o in entry.outputs)}
-        return [file for file in files if file.name not in named and is_far(file.modified, self._orphan_seconds, now)]
+        orphans = [file for file in files if file.name not in named and is_entry_file(file.name)]
+        return [file for file in orphans if is_far(file.modified, self._orphan_seconds, now)]

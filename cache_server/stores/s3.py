@@ -11,10 +11,18 @@ import re
 from typing import TYPE_CHECKING
 
 from cache_server.address import Address
-from cache_server.stores.base import Blob, MetaName, StoredFile, StoreError, StoreFullError
+from cache_server.stores.base import MAX_SMALL_OBJECT, Blob, MetaName, StoredFile, StoreError, StoreFullError
 from client.encoding import MAX_SIZE
 from client.errors import WireError
-from client.layout import ENTRY_FILE, META, QUARANTINE, TEMPORARY_PREFIX, quarantine_folder
+from client.layout import (
+    ENTRY_FILE,
+    META,
+    QUARANTINE,
+    TEMPORARY_PREFIX,
+    is_entry_file,
+    is_quarantine_folder,
+    quarantine_folder,
+)
 from client.names import Kind
 from client.s3.bucket import Bucket
 from client.s3.errors import Reason, S3Error
@@ -30,10 +38,10 @@ if TYPE_CHECKING:
     from client.s3.retry import RetryPolicy
 
 PART_THREADS = 4
+_LASTING = frozenset({Reason.DENIED, Reason.NO_BUCKET, Reason.REFUSED, Reason.EXPIRED})
 _RESERVE = 4
 """Connections beside those of worker and part threads: probes and health checks."""
 _PROBE = re.compile(re.escape(TEMPORARY_PREFIX) + "[0-9a-f]{32}")
-_QUARANTINE_DEPTH = 4
 """Slashes in quarantine/<project>/<kind>/<key>/<time>."""
 
 
@@ -65,7 +73,9 @@ def _store_errors() -> Iterator[None]:
     except S3Error as error:
         if error.reason is Reason.FULL:
             raise StoreFullError(str(error)) from error
-        raise StoreError(str(error)) from error
+        # without a status, credentials could not be fetched: a role's may come a moment after the machine
+        lasting = error.reason in _LASTING and not (error.reason is Reason.EXPIRED and not error.status)
+        raise StoreError(str(error), lasting=lasting) from error
 
 
 class S3Output:
@@ -130,7 +140,10 @@ def _address_of(name: str) -> Address | None:
 
 def _is_ours(name: str) -> bool:
     """Whether a server may have left an unfinished upload or a probe of that name."""
-    return bool(_PROBE.fullmatch(name)) or name.startswith(f"{QUARANTINE}/") or _address_of(name) is not None
+    folder, _, file = name.rpartition("/")
+    if not folder:
+        return _PROBE.fullmatch(file) is not None
+    return is_entry_file(file) and (is_quarantine_folder(folder) or _address_of(name) is not None)
 
 
 class S3Store:
@@ -166,8 +179,24 @@ class S3Store:
 
     def read_entry(self, address: Address) -> bytes | None:
         """Read ``entry.json``."""
+        return self._read(f"{address.path}/{ENTRY_FILE}")
+
+    def _read(self, name: str) -> bytes | None:
+        """Return a JSON document. Where an error page may stand in for it, the object's own size is asked for too."""
         with _store_errors():
-            return self._bucket.read(f"{address.path}/{ENTRY_FILE}")
+            opened = self._bucket.open(name)
+            if opened is None:
+                return None
+            try:
+                if opened.size > MAX_SMALL_OBJECT:
+                    raise StoreError(f"{name} is longer than the {MAX_SMALL_OBJECT} bytes that are read")
+                data = b"".join(opened.chunks())
+            finally:
+                opened.close()
+            looks_whole = data.startswith(b"{") and data.endswith(b"}")
+            if looks_whole or self._bucket.size(name) == len(data):
+                return data
+        raise StoreError(f"{self._bucket.where} sends other bytes than it says that {name} holds")
 
     def create_entry(self, address: Address, data: bytes) -> bool:
         """Write ``entry.json`` under the condition that there is none."""
@@ -179,11 +208,16 @@ class S3Store:
         with _store_errors():
             return self._bucket.size(_path(blob))
 
-    def open_output(self, blob: Blob) -> S3Output | None:
+    def open_output(self, blob: Blob, *, fresh: bool = False) -> S3Output | None:
         """Ask for the object."""
         with _store_errors():
-            reader = self._bucket.open(_path(blob))
+            reader = self._bucket.open(_path(blob), fresh=fresh)
         return None if reader is None else S3Output(reader)
+
+    def first_bytes(self, blob: Blob, count: int) -> bytes | None:
+        """Ask for the beginning of the object."""
+        with _store_errors():
+            return self._bucket.first_bytes(_path(blob), count)
 
     def begin_upload(self, blob: Blob) -> S3Upload:
         """Begin an upload to the output's name; the bucket hears of it with the first full part."""
@@ -243,8 +277,7 @@ class S3Store:
 
     def read_meta(self, name: MetaName) -> bytes | None:
         """Read an object."""
-        with _store_errors():
-            return self._bucket.read(name.path)
+        return self._read(name.path)
 
     def meta(self, table: str = "", row: str = "") -> Iterator[MetaName]:
         """List the objects below ``meta/``."""
@@ -299,8 +332,8 @@ class S3Store:
         with _store_errors():
             for item in self._bucket.objects(f"{QUARANTINE}/"):
                 entry = item.name.rpartition("/")[0]
-                if entry.count("/") != _QUARANTINE_DEPTH:
-                    continue
+                if not is_quarantine_folder(entry) or not is_entry_file(item.name.rpartition("/")[2]):
+                    continue  # a bucket may have other users
                 youngest[entry] = max(youngest.get(entry, 0.0), item.modified)
                 names.setdefault(entry, []).append(item.name)
             old = [entry for entry, modified in youngest.items() if modified < before]

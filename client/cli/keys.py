@@ -2,7 +2,6 @@
 
 import datetime as dt
 import os
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -13,9 +12,10 @@ import typer
 
 from client.cli.opening import Here
 from client.cli.options import JsonFlag
-from client.cli.output import print_json, print_table, say
+from client.cli.output import Cell, print_json, print_table, say
 from client.errors import ConfigurationError, FormatError
 from client.names import Kind
+from client.node.tree import temporary_beside
 from client.signing.keys import PUBLIC_SUFFIX, PrivateKey, check_name, write_new
 from client.signing.trust import TrustedKey, TrustList, parse_time
 
@@ -110,7 +110,7 @@ def list_keys(*, file: TrustedKeys = None, as_json: JsonFlag = False) -> None:
     print_table(
         ("id", "name", "state", "kinds", "projects"),
         (
-            (key.key_id, key.name, key_state(key), ",".join(key.kinds) or "all", ",".join(key.projects) or "all")
+            (Cell(key.key_id), key.name, key_state(key), ",".join(key.kinds) or "all", ",".join(key.projects) or "all")
             for key in keys
         ),
     )
@@ -228,7 +228,7 @@ def _change(given: Path | None, change: Callable[[TrustList], TrustList], *, mis
     path = _list_file(given)
     before = TrustList() if missing_ok and not path.exists() else TrustList.load(path)
     text = change(before).text
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    temporary = temporary_beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(_comments(path) + text, encoding="utf-8")

@@ -226,7 +226,7 @@ def print_outcome(outcome: Outcome, done: str) -> None:
         ("there already", str(len(outcome.present)), here.removeprefix(", ")),
         *((str(why), str(count), "left out") for why, count in sorted(outcome.counts.items())),
     ]
-    print_table(("", "entries", ""), rows)
+    print_table(("what", "entries", "note"), rows)
     shown = Counter[Why]()
     for each in outcome.left_out:
         shown[each.why] += 1

@@ -126,4 +126,4 @@ def _listed(entries: Sequence[Wanted]) -> list[dict[str, str]]:
 def _tell(entries: Sequence[Wanted], what: str) -> None:
     rows = [(what, str(each), each.project, each.label or "-") for each in entries]
     if rows:
-        print_table(("", "entry", "project", "label"), rows)
+        print_table(("state", "entry", "project", "label"), rows)

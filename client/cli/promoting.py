@@ -91,7 +91,9 @@ def _tell(results: list[tuple[Wanted, Promoted]], source: str, target: str, *, a
         print_json({"from": source, "to": target, "results": value})
         return
     refused = [(each, result) for each, result in results if result.state == "refused"]
-    print_table(("refused", "", "why"), ((str(each), result.name, result.detail) for each, result in refused))
+    if refused:
+        rows = ((str(each), result.name, result.detail) for each, result in refused)
+        print_table(("refused", "output", "why"), rows)
     counts = Counter(result.state for _, result in results)
     say(
         f"{counts['promoted']} promoted from {source} to {target}, {counts['present']} were there already,"

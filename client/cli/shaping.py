@@ -79,7 +79,7 @@ def shapes(
         listed = [{"buckets": list(choice.buckets), "waste": choice.waste} for choice in found]
         print_json({**document, "real": chosen.real, "padded": chosen.padded, "choices": listed})
         return
-    print_table(("", "graphs", "padding", "", "buckets"), [_row(choice, chosen, found[0]) for choice in found])
+    print_table(("choice", "graphs", "padding", "bar", "buckets"), [_row(choice, chosen, found[0]) for choice in found])
     if buckets is not None and len(chosen.buckets) < buckets:
         say(f"{len(chosen.buckets)} buckets are enough: with them no input is padded further than to {multiple_of}")
 

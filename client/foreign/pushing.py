@@ -77,7 +77,7 @@ class Pusher:
         outcome = Outcome(left_out=found.left_out)
         new = [each for each in found.complete if self._seen.get(each.name) != each.stamp]
         named = self._named(self._admitted(new, outcome), outcome)
-        there = self._shared.find([name.key for name, _ in named])
+        there = self._whole(self._shared.find([name.key for name, _ in named]).values())
         left = []
         for name, candidate in named:
             if name.key in there:
@@ -92,6 +92,14 @@ class Pusher:
             return outcome
         in_parallel(lambda each: self._send(*each[0], outcome), ([each] for each in left), jobs=self._jobs)
         return outcome
+
+    def _whole(self, entries: Iterable[Entry]) -> set[str]:
+        """Return the keys of those that stand there whole; what does not is set aside, and pushed anew."""
+        found = list(entries)
+        if self._dry_run:
+            return {entry.key for entry in found}
+        whole = in_parallel(lambda each: self._shared.is_whole(each[0]), ([entry] for entry in found), jobs=self._jobs)
+        return {entry.key for entry, stands in zip(found, whole, strict=True) if stands}
 
     def _admitted(self, candidates: Sequence[Candidate], outcome: Outcome) -> list[Candidate]:
         """Leave out what some other compiler has built."""

@@ -65,6 +65,13 @@ class SharedForeign:
         found = (entry for at in range(0, len(wanted), step) for entry in self._source.find(wanted[at : at + step]))
         return {entry.key: entry for entry in found}
 
+    def is_whole(self, entry: Entry) -> bool:
+        """Return whether an entry that was found has all its outputs; one that lacks some is set aside.
+
+        A folder or bucket says so of what is found; a server finds by its index alone.
+        """
+        return self._calls is None or self._transport.is_whole(entry)
+
     def check_readable(self) -> None:
         """Raise `client.errors.Denied` if a server would not show us foreign entries: they would seem to be missing."""
         if self._calls is not None:

@@ -32,8 +32,8 @@ def write(output: str, data: bytes) -> None:
     Raises OSError, and then nothing is left.
     """
     path = os.path.realpath(output)
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name[:200]}.{os.getpid()}-{os.urandom(6).hex()}")  # noqa: PTH118
+    # no part of it is the caller's name, which may be as long as the file system allows
+    temporary = os.path.join(os.path.dirname(path), f".neff-cache-{os.getpid()}-{os.urandom(6).hex()}")  # noqa: PTH118, PTH120
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         try:

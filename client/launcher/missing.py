@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import tempfile
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from client import failures, neff, processes
 from client.artifact import Compiled
 from client.cache import Cache
+from client.cleaning import clean
 from client.environment import unlisted_names
 from client.errors import CompileError, Failure, NeffCacheError, NeffError
 from client.key import CompilerIdentity, Ir, KeyDocument
@@ -179,6 +181,8 @@ class Miss:
             )
             self._last = Run(ended, *(log.read_bytes() for log in logs))
         except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise NotShared("a name that is too long for the folder of temporary files") from error
             raise CompileError(failures.failure_to_start(error)) from error
         return self._last, output
 
@@ -196,7 +200,9 @@ class Miss:
             except NeffError as error:
                 if made:
                     raise _Unusable(f"the compiler's output is {error}", made) from error
-        return failures.read_neff(output, run.said)
+        plan = self._plan
+        module = f"{plan.request.source} (sha256 {plan.document['ir']['sha256']}, {len(plan.module.content)} bytes)"
+        return failures.read_neff(output, run.said, module, [plan.program, *plan.request.words])
 
     def _outputs(self, run: Run, made: bytes) -> dict[str, bytes]:
         module = self._plan.module
@@ -231,9 +237,12 @@ class Miss:
                 return code
         failure: Failure = error.failure
         where = "" if error.origin is None else f" (compiled on {error.origin}; not compiled again here)"
-        log = "" if run is not None else failure.log
+        # another host's log, and what others wrote into it
+        log = "" if run is not None else clean(failure.log)
         streams.close_output()
-        streams.write(2, f"{log}\n{passing.PREFIX}{failure.text}{where}\n".lstrip("\n").encode("utf-8", "replace"))
+        streams.write(
+            2, f"{log}\n{passing.PREFIX}{clean(failure.text + where)}\n".lstrip("\n").encode("utf-8", "replace")
+        )
         return FAILED
 
     def _replay(self) -> None:

@@ -3,10 +3,14 @@
 ::
 
     <root>/v1/<project>/<kind>/locks/<key>.lock       the kernel's lock is on this file; its content says who holds it
+    <root>/v1/<project>/<kind>/locks/<key>.1.lock     the same, for who works in place of an owner that stands still
     <root>/v1/<project>/<kind>/locks/<key>.failed     how the last compile ended, if badly
+    <root>/v1/<project>/<kind>/locks/<key>.log        what a compiler said that ended well and left nothing; for people
 
 The kernel drops the lock when its owner dies, however it dies; a file that is left over locks nothing. The owner's
-compiler does not inherit the lock, and a forked child lets go of it at once. Where locks are not to be had (read-only
+compiler does not inherit the lock, and a forked child lets go of it at once. An owner that lives and stands still
+(`client.node.beat`) is succeeded: by one of those who wait, which has the next lock, so that still one process of a
+node works on a key. Where locks are not to be had (read-only
 tier, a file system without them, one where they lie) work goes on without: locks save work, they keep nothing correct.
 """
 
@@ -20,9 +24,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from client.errors import Failure
+from client.node.beat import Held, Watch
 from client.node.files import same_file
+from client.node.ownership import LOCKS
 from client.node.permissions import UntrustedError
-from client.node.tree import unique_name
+from client.node.tree import LAYOUT, unique_name
 from client.wire import Holder
 
 if TYPE_CHECKING:
@@ -31,7 +37,6 @@ if TYPE_CHECKING:
     from client.names import Kind
     from client.node.tree import Tree
 
-LOCKS = "locks"
 FIRST_POLL, LONGEST_POLL = 0.002, 0.25
 TELL_AFTER = 5.0
 """Seconds of waiting after which a process says whom it waits for."""
@@ -41,19 +46,14 @@ MOST_REPLACED = 20
 DIAGNOSIS_LIFE = 300.0
 FAILURE_LIFE = 600.0
 _MAX_FILE = 1 << 20
+_BEATS = "beats"
 
-held_descriptors: set[int] = set()
+MOST_HEIRS = 3
+"""How many owners in a row may stand still before those behind them go on without a lock."""
+held_descriptors = Held()
 """Descriptors whose locks this process holds."""
 
-
-def _let_go_in_child() -> None:
-    """Close inherited descriptors: a child that outlives its parent must not keep the parent's locks."""
-    while held_descriptors:
-        with suppress(OSError):
-            os.close(held_descriptors.pop())
-
-
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=held_descriptors.let_go)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +69,30 @@ class LeftFailure:
 class Turn:
     """What `KeyLocks.hold` gives: whether the lock is ours, and what happened while we waited for it.
 
-    ``seconds`` is 0.0 if nobody held the lock. ``failure`` is one that was left while we waited, or a diagnosis that
+    ``seconds`` is 0.0 if nobody held the lock. ``refused`` says why there is no lock if that is somebody's to mend.
+    ``failure`` is one that was left while we waited, or a diagnosis that
     still lives.
     """
 
-    __slots__ = ("descriptor", "failure", "locked", "pid", "seconds")
+    __slots__ = ("descriptor", "failure", "heir", "locked", "name", "pid", "refused", "seconds", "watch")
 
-    def __init__(self, descriptor: int | None) -> None:
-        self.descriptor = descriptor
+    def __init__(self, name: str = "", watch: Watch | None = None) -> None:
+        self.descriptor: int | None = None
+        self.name = name
+        self.watch = watch
+        self.heir: Turn | None = None
+        self.refused: UntrustedError | None = None
         self.pid = os.getpid()
         self.locked = False
         self.seconds = 0.0
         self.failure: LeftFailure | None = None
+
+    def chain(self) -> Iterator[Turn]:
+        """Give this turn, and those behind the ones whose owners stand still."""
+        turn: Turn | None = self
+        while turn is not None:
+            yield turn
+            turn = turn.heir
 
     def takes(self, left: LeftFailure | None, before: LeftFailure | None) -> bool:
         """Return whether a failure that lies there now, and ``before`` did when we came, concerns us."""
@@ -126,17 +138,19 @@ class KeyLocks:
         Waiting also ends when ``arrived`` says that the entry is there (asked once a second), or when locks turn out
         not to work. ``waiting`` is called once, with the owner if that is known and the seconds waited so far.
         """
-        turn = Turn(self._open(kind, key))
+        turn = self._begin(kind, f"{key}.lock")
         try:
             before = self.failure(kind, key)
-            self._acquire(turn, kind, key, limit=limit, arrived=arrived, waiting=waiting)
+            self._acquire(turn, kind, limit=limit, arrived=arrived, waiting=waiting)
             after = self.failure(kind, key)
             turn.failure = after if turn.takes(after, before) else None
-            if turn.locked:
-                self._describe(turn, holder)
+            for each in turn.chain():
+                if each.locked:
+                    self._describe(each, holder)
             yield turn
         finally:
-            self._give_back(turn, kind, key)
+            for each in turn.chain():
+                self._give_back(each, kind)
 
     def failure(self, kind: Kind, key: str) -> LeftFailure | None:
         """Return the failure that lies beside the lock and is not too old to matter, or None."""
@@ -150,7 +164,7 @@ class KeyLocks:
                     self._files.close(descriptor)
             age = self._now() - float(raw["time"])
             left = LeftFailure(Failure.from_json(raw["failure"]), str(raw["host"]), str(raw["identity"]), age)
-        except (OSError, UntrustedError, ValueError, TypeError, KeyError):
+        except (OSError, UntrustedError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
         return left if 0 <= age <= FAILURE_LIFE else None
 
@@ -161,22 +175,37 @@ class KeyLocks:
             self._tree.replace_file(f"{key}.failed", directory, trust, json.dumps(value).encode())
 
     def forget_failure(self, kind: Kind, key: str) -> None:
-        """Remove what was left beside the lock, after a compile that went well or on demand."""
-        with suppress(OSError), self._tree.directory(self._project, kind, LOCKS) as (directory, _):
-            self._files.unlink(f"{key}.failed", directory)
+        """Remove what was left beside the lock; raises `OSError` and `UntrustedError`."""
+        with suppress(FileNotFoundError):
+            self._tree.claim(make=False)
+            with self._tree.directory(self._project, kind, LOCKS) as (directory, _):
+                self._files.unlink(f"{key}.failed", directory)
 
-    def _open(self, kind: Kind, key: str) -> int | None:
+    def keep_log(self, kind: Kind, key: str, text: str) -> str:
+        """Keep ``text`` beside the lock and return its path; raises `OSError` and `UntrustedError`."""
+        with self._tree.directory(self._project, kind, LOCKS, make=True) as (directory, trust):
+            self._tree.replace_file(f"{key}.log", directory, trust, text.encode("utf-8", "replace"))
+        return f"{self._tree.root}/{LAYOUT}/{self._project}/{kind}/{LOCKS}/{key}.log"
+
+    def _begin(self, kind: Kind, name: str) -> Turn:
+        turn = Turn(name, Watch(self._clock))
+        self._open(turn, kind)
+        return turn
+
+    def _open(self, turn: Turn, kind: Kind) -> None:
+        """Open the lock's file; without one there is no lock."""
         try:
             with self._tree.directory(self._project, kind, LOCKS, make=True) as (directory, trust):
-                return self._tree.open_lock_file(f"{key}.lock", directory, trust)
-        except (OSError, UntrustedError):
-            return None
+                turn.descriptor = self._tree.open_lock_file(turn.name, directory, trust)
+        except UntrustedError as error:
+            turn.refused = error
+        except OSError:
+            return
 
     def _acquire(
         self,
         turn: Turn,
         kind: Kind,
-        key: str,
         *,
         limit: float,
         arrived: Callable[[], bool],
@@ -185,7 +214,7 @@ class KeyLocks:
         """Poll until the lock is ours, or waiting for it makes no sense any more."""
         start = looked = self._clock()
         told, pause = False, FIRST_POLL
-        while not self._try(turn, kind, key):
+        while not self._try(turn, kind):
             self._sleep(pause)
             pause = min(pause * 1.5, LONGEST_POLL)
             time_now = self._clock()
@@ -197,10 +226,37 @@ class KeyLocks:
                 waiting(self._owner(turn), turn.seconds)
             if time_now - looked >= LOOK_EVERY:
                 looked = time_now
-                if arrived():
+                if arrived() or self._succeeds(turn, kind):
                     return
 
-    def _try(self, turn: Turn, kind: Kind, key: str) -> bool:
+    def _succeeds(self, turn: Turn, kind: Kind) -> bool:
+        """Return whether it is on us to work in place of an owner that stands still, or on nobody."""
+        chain = list(turn.chain())
+        if not self._stands_still(turn):
+            for heir in chain[1:]:  # it moves again
+                self._give_back(heir, kind)
+            turn.heir = None
+            return False
+        if len(chain) > 1 and self._try(chain[-1], kind):
+            return True
+        if not self._stands_still(chain[-1]):
+            return False
+        if len(chain) > MOST_HEIRS:
+            return True
+        chain[-1].heir = heir = self._begin(kind, f"{turn.name.removesuffix('.lock')}.{len(chain)}.lock")
+        return self._try(heir, kind)
+
+    def _stands_still(self, turn: Turn) -> bool:
+        """Return whether the owner of a lock that we wait for says that it beats, and has not done so for a while."""
+        if turn.descriptor is None or turn.watch is None:
+            return False
+        try:
+            still = turn.watch.stands_still(self._files.status(turn.descriptor))
+            return still and bool(json.loads(self._files.read(turn.descriptor, _MAX_FILE)).get(_BEATS))
+        except (OSError, ValueError, AttributeError):
+            return False  # it has not written its name yet
+
+    def _try(self, turn: Turn, kind: Kind) -> bool:
         """Try once, and return whether trying is over: the lock is ours, or there are no locks here."""
         for _ in range(MOST_REPLACED):
             if turn.descriptor is None:
@@ -208,7 +264,7 @@ class KeyLocks:
             try:
                 if not self._files.lock(turn.descriptor):
                     return False
-                if self._is_current(turn.descriptor, kind, key):
+                if self._is_current(turn.descriptor, kind, turn.name):
                     turn.locked = True
                     held_descriptors.add(turn.descriptor)
                     return True
@@ -217,36 +273,36 @@ class KeyLocks:
             # the owner before us removed the file: lock the one that stands there now
             stale, turn.descriptor = turn.descriptor, None
             self._close(stale)
-            turn.descriptor = self._open(kind, key)
+            self._open(turn, kind)
         return True
 
-    def _is_current(self, descriptor: int, kind: Kind, key: str) -> bool:
+    def _is_current(self, descriptor: int, kind: Kind, name: str) -> bool:
         try:
             with self._tree.directory(self._project, kind, LOCKS) as (directory, _):
-                return same_file(self._files.status(descriptor), self._files.status_of(f"{key}.lock", directory))
+                return same_file(self._files.status(descriptor), self._files.status_of(name, directory))
         except (FileNotFoundError, UntrustedError):
             return False
 
     def _describe(self, turn: Turn, holder: Holder) -> None:
         with suppress(OSError):
             if turn.descriptor is not None:
-                self._files.overwrite(turn.descriptor, json.dumps(holder.to_json()).encode())
+                self._files.overwrite(turn.descriptor, json.dumps({**holder.to_json(), _BEATS: True}).encode())
 
     def _owner(self, turn: Turn) -> Holder | None:
         try:
             if turn.descriptor is not None:
                 return Holder.from_json(json.loads(self._files.read(turn.descriptor, _MAX_FILE)))
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             pass  # the owner has not written its name yet
         return None
 
-    def _give_back(self, turn: Turn, kind: Kind, key: str) -> None:
+    def _give_back(self, turn: Turn, kind: Kind) -> None:
         """Close the descriptor; the owner first removes the file, so that no lock files pile up."""
         if turn.descriptor is None or turn.pid != os.getpid():
             return  # a forked child has let go already
         if turn.locked:
             with suppress(OSError, UntrustedError), self._tree.directory(self._project, kind, LOCKS) as (directory, _):
-                self._files.unlink(f"{key}.lock", directory)
+                self._files.unlink(turn.name, directory)
             with suppress(OSError):
                 self._files.unlock(turn.descriptor)
             held_descriptors.discard(turn.descriptor)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from client import encoding
 from client.errors import Denied, FormatError, LeaseLost, Refused, TransportError, Unreachable, WireError
+from client.transports import wanted
 from client.transports.base import Damaged
 from client.wire import ENTRY_HEADER, Entry
 
@@ -20,16 +21,23 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 404
 PROBLEM_JSON = "application/problem+json"
-_MAX_JSON = 16 << 20
+MAX_JSON = 1 << 20
+"""Bytes of an answer that holds no entry."""
+MAX_ENTRY_JSON = 4 << 20
+MAX_MANY = 16 << 20
+"""Bytes of an answer about a thousand entries, which only tools ask for."""
 _MAX_PROBLEM = 64 << 10
 _MAX_SENTENCE = 300
 _DENIED = {401, 403}
 _REFUSED = {400, 405, 409, 411, 412, 413, 415, 416, 421, 422, 429, 507}
 
 
-def read_json(answer: Answer) -> Any:
-    """Return the JSON value of a successful answer; raises HTTPException for anything else."""
-    raw = answer.read_small(_MAX_JSON)
+def read_json(answer: Answer, limit: int = MAX_JSON) -> Any:
+    """Return the JSON value of a successful answer of at most ``limit`` bytes; raises HTTPException for anything else.
+
+    A value takes up to twenty times as much memory as its text.
+    """
+    raw = answer.read_small(limit)
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
@@ -49,7 +57,7 @@ def problem(answer: Answer, what: str) -> TransportError:
     name, detail = "", ""
     if answer.header("Content-Type").partition(";")[0].strip() == PROBLEM_JSON:
         with suppress(http.client.HTTPException):  # the status alone says enough
-            value = read_json(answer)
+            value = read_json(answer, _MAX_PROBLEM)
             if isinstance(value, dict):
                 name = _printable(str(value.get("name") or ""))
                 detail = _printable(str(value.get("detail") or value.get("title") or ""))
@@ -88,6 +96,7 @@ def read_output(answer: Answer, entry: Entry, output: Output, *, stored: bool, p
     how fast it has to come. Raises `Damaged` for other bytes than the entry names, HTTPException for a body that breaks
     off, TimeoutError for one that is too slow.
     """
+    wanted.check_room(entry, output)
     response = answer.begin_body(pace)
     length = response.length
     coding = answer.header("Content-Encoding") or (output.encoding if stored else "identity")
@@ -99,14 +108,15 @@ def read_output(answer: Answer, entry: Entry, output: Output, *, stored: bool, p
     fault = "nothing: the answer ends too early"
     try:
         if coding == "zstd":
-            plain: bytes | None = encoding.read_decoded(response, output.size, digest.update)
+            source = encoding.Limited(response, output.stored_size)
+            plain: bytes | None = encoding.read_decoded(source, output.size, digest.update)
         else:
             plain = encoding.read_exactly(response.readinto, output.size, digest.update)
     except FormatError as error:
         plain, fault = None, f"nothing: {error}"
     if plain is None and response.length:
         raise http.client.HTTPException(f"an answer that breaks off {response.length} bytes before its end")
-    if response.read(1):  # also where chunks end: only then the connection may be used again
+    if not answer.ends():  # only then the connection may be used again
         plain, fault = None, f"nothing: the answer goes on after {output.size} bytes"
     if plain is None:
         raise Damaged(entry, output.sha256, fault)

@@ -61,6 +61,10 @@ class Unwanted(TransportError):  # noqa: N818
         self.entry = entry
 
 
+class TooLarge(TransportError):  # noqa: N818
+    """An output that holds more bytes, by its entry's word, than this process may read into memory."""
+
+
 class TooSlow(TransportError):  # noqa: N818
     """A fetch that would take longer than the compile did; only callers that can compile instead are told so."""
 
@@ -114,6 +118,12 @@ class Transport(Protocol):
 
     def suspect(self, kind: Kind, key: str, sha256: str) -> Verdict:
         """Have a damaged output verified where it is stored, and set aside if it is damaged."""
+
+    def is_whole(self, entry: Entry) -> bool:
+        """Return whether an entry that stands there has all its outputs, by their sizes.
+
+        One that lacks some is set aside, as by `suspect`, so that its key is free.
+        """
 
     def revoked(self) -> frozenset[Withdrawn]:
         """Return the entries that were withdrawn as poisoned."""

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _KEEP_SECONDS = 30.0
 _KEEP = 16
+_END_SECONDS = 5.0
+"""Seconds in which a body that is whole has to end: what follows its last chunk may be without end."""
 REQUEST_ID = "X-Request-Id"
 _HUNG_UP = (http.client.RemoteDisconnected, ConnectionResetError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
@@ -76,7 +78,7 @@ class Connection(http.client.HTTPConnection):
         self._open()
 
     def _open(self) -> TimedSocket:
-        seconds = min(self._limits.connect, patience.current().quiet)
+        seconds = min(self._limits.connect, patience.current().left)
         self._timed = TimedSocket(dial(self.route, seconds, monotonic=self._monotonic), self._monotonic)
         self.sock = cast("socket.socket", self._timed)
         return self._timed
@@ -89,7 +91,7 @@ class Connection(http.client.HTTPConnection):
     def exchange(self, request: Request) -> Answer:
         """Send the request and read the head of its answer; raises OSError and HTTPException."""
         timed = self._open() if self.sock is None or self._timed is None else self._timed
-        quiet = patience.current().quiet
+        quiet = patience.current().left
         timed.limit(request.until, min(self._limits.stall, quiet))
         target, headers = request.target, dict(request.headers)
         proxy = self.route.proxy
@@ -229,6 +231,11 @@ class Answer:
         if self.response.length:
             raise http.client.IncompleteRead(raw, self.response.length)
         return raw
+
+    def ends(self) -> bool:
+        """Return whether nothing follows what was read of the body; chunks end only so, and at once."""
+        self._timed.expect_within(min(_END_SECONDS, patience.current().left))
+        return not self.response.read(1)
 
     def begin_body(self, pace: Pace | None = None) -> http.client.HTTPResponse:
         """Return the response for reading a body that may take as long as it makes progress, or keeps ``pace``."""

@@ -76,7 +76,12 @@ def dial(
         return remaining
 
     target = origin if proxy is None else proxy.origin
-    sock = _connect(resolve(target.host, target.port, left(), lookup), left)
+    addresses = resolve(target.host, target.port, left(), lookup)
+    if proxy is None and route.admits is not None:
+        addresses = [address for address in addresses if route.admits(address[4][0])]
+        if not addresses:
+            raise Unreachable(f"{origin} was redirected to, and its name stands for an address of this machine alone")
+    sock = _connect(addresses, left)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is None:

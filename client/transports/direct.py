@@ -90,6 +90,7 @@ class DirectTransport(ABC):
         output = entry.output(name)
         if output is None:
             return None
+        wanted.check_room(entry, output)
         files = self._at(entry.kind, entry.key)
         plain, found = files.output(output)
         if plain is None and files.entry() is not None:
@@ -104,6 +105,9 @@ class DirectTransport(ABC):
                 raise publishing.refused(f"{output.name} does not hash to {output.sha256}", "wrong_digest")
         files = self._at(entry.kind, entry.key)
         files.make()
+        stored = files.entry() if lease is None else None  # who took the lease has found out what stands there
+        if stored is not None:
+            self.is_whole(stored)
         published = files.publish(entry, outputs)
         with suppress(TransportError):  # the entry is there: what is left to do matters to no reader
             held = self._lease(files)
@@ -198,6 +202,14 @@ class DirectTransport(ABC):
             finally:
                 _end(lease, answer)
         return "quarantined"
+
+    def is_whole(self, entry: Entry) -> bool:
+        """See `client.transports.base.Transport.is_whole`."""
+        files = self._at(entry.kind, entry.key)
+        for output in entry.outputs:
+            if not files.is_stored(output) and self.suspect(entry.kind, entry.key, output.sha256) != "sound":
+                return False
+        return True
 
     def revoked(self) -> frozenset[Withdrawn]:
         """Return nothing: only a server can withdraw entries."""

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, get_args
 
 from client.errors import Failure, LeaseLost, Unreachable, WireError
+from client.failures import MANY_ATTEMPTS, ran_out, rest_seconds
 from client.layout import lease_file, lease_generation
 from client.wire import Failed, Granted, Holder, NotGranted, Wait
 
@@ -34,8 +35,11 @@ DIAGNOSIS_SECONDS = 300.0
 """For how long a diagnosis holds for those who waited for it; after another failure they may try at once."""
 FAILURE_SECONDS = 600.0
 """For how long those who waited are told of a failure at all."""
+_TORN_SECONDS = 2.0
+"""Where a name is claimed before its file is filled, that takes a moment; longer than that, its writer is gone."""
 _MAX_TTL = 3600.0
 _LOOKS = 10
+_MOST_ATTEMPTS = 1 << 20
 _POLL_SECONDS = (0.5, 5.0)
 _NOBODY = Holder(host="unknown", pid=0)
 
@@ -74,6 +78,8 @@ class Standing:
     failure: Failure | None = None
     ttl_seconds: float = TTL_SECONDS
     changed: float = 0.0
+    attempts: int = 0
+    """How many generations before this one, in a row, failed or ran out."""
 
     def encoded(self) -> bytes:
         """Return what is written to the store."""
@@ -85,17 +91,33 @@ class Standing:
             "since": self.since,
             "ttl_seconds": self.ttl_seconds,
             "state": self.state,
+            "attempts": self.attempts,
         }
         if self.failure is not None:
             value.update(self.failure.to_json())
         return json.dumps(value).encode()
 
+    @property
+    def attempts_after(self) -> int:
+        """How many attempts in a row brought no program, now that this generation is over.
+
+        A diagnosis says that the program is at fault, and one that gave its lease back had no trouble: neither counts.
+        """
+        failed = self.state == "held" or (self.failure is not None and self.failure.failure_class != "diagnosis")
+        return self.attempts + 1 if failed else 0
+
     @classmethod
     def decoded(cls, raw: bytes, generation: int, changed: float) -> Standing:
-        """Read what stands in the store. What nobody can read counts as held by nobody known, and so it runs out."""
+        """Read what stands in the store. What nobody can read counts as held by nobody known, and so it runs out.
+
+        What is no JSON was never written whole: it runs out in a moment. What is, may be a newer version's.
+        """
         unknown = cls(generation, "", _NOBODY, _time(changed), changed=changed)
         try:
             value = json.loads(raw)
+        except (ValueError, RecursionError):
+            return replace(unknown, ttl_seconds=_TORN_SECONDS)
+        try:
             state, nonce, ttl = value["state"], value["nonce"], float(value["ttl_seconds"])
             if value["schema"] != SCHEMA or state not in get_args(State) or not isinstance(nonce, str):
                 return unknown
@@ -108,6 +130,7 @@ class Standing:
                 failure=Failure.from_json(value) if state == "failed" else None,
                 ttl_seconds=ttl if 0 < ttl <= _MAX_TTL else TTL_SECONDS,
                 changed=changed,
+                attempts=_attempts(value.get("attempts")),
             )
         except (ValueError, KeyError, TypeError, WireError):
             return unknown
@@ -177,10 +200,31 @@ class DirectLease:
             return self._stillness.expired(standing)
         return standing.changed + standing.ttl_seconds < now
 
+    def rest(self, standing: Standing, now: float) -> Failed | None:
+        """Return why a generation that is over is not succeeded yet; None if it may be.
+
+        Many attempts in a row brought no program: the next one would most likely do to its host what they did.
+        """
+        attempts = standing.attempts_after
+        lasts = rest_seconds(attempts) + (standing.ttl_seconds if standing.state == "held" else 0.0)
+        left = _left(standing, lasts, now)
+        if attempts < MANY_ATTEMPTS or not left:
+            return None
+        holder = standing.holder
+        failure = standing.failure or ran_out(holder.host, holder.pid, standing.ttl_seconds)
+        return Failed(failure, left, replayed=True, host=holder.host)
+
     def succeed(self, standing: Standing | None, holder: Holder, now: float) -> Granted | None:
         """Take the generation after ``standing``; None if another process was quicker."""
         generation = 1 if standing is None else standing.generation + 1
-        mine = Standing(generation, self._nonce(), holder, _time(now), ttl_seconds=self._ttl_seconds)
+        mine = Standing(
+            generation,
+            self._nonce(),
+            holder,
+            _time(now),
+            ttl_seconds=self._ttl_seconds,
+            attempts=0 if standing is None else standing.attempts_after,
+        )
         if not self._store.create(lease_file(generation), mine.encoded()):
             return None
         # Since our look this generation may have come, ended and been tidied away under a higher one.
@@ -256,6 +300,8 @@ def acquire(
         if standing is None or lease.is_over(standing, time):
             if time is None:
                 return NotGranted()
+            if standing is not None and (resting := lease.rest(standing, time)) is not None:
+                return resting
             granted = lease.succeed(standing, holder, time)
             if granted is None:
                 continue
@@ -282,7 +328,11 @@ def _failed(standing: Standing | None, now: float | None) -> Failed | None:
 
 
 def _left(standing: Standing, lasts: float, now: float | None) -> float:
-    return lasts if now is None else max(0.0, standing.changed + lasts - now)
+    return lasts if now is None else max(0.0, min(lasts, standing.changed + lasts - now))
+
+
+def _attempts(value: object) -> int:
+    return value if isinstance(value, int) and 0 <= value < _MOST_ATTEMPTS else 0
 
 
 def _time(seconds: float) -> str:

@@ -19,7 +19,7 @@ from client.transports import answers, patience, publishing, wanted
 from client.transports.base import Fetched, Published, TooSlow, Verdict, Withdrawn
 from client.transports.limits import DEFAULT_LIMITS
 from client.transports.session import Session
-from client.wire import Entry, Ready, lease_answer_from_json
+from client.wire import Entry, Output, Ready, lease_answer_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from client.names import Kind
     from client.transports.limits import Limits
     from client.transports.session import Got
-    from client.wire import Granted, Holder, LeaseAnswer, Output
+    from client.wire import Granted, Holder, LeaseAnswer
 
 _UPLOADS = 3
+_MAX_REVOKED = 2 << 20
+_MOST_REVOKED = 8192
+"""Withdrawn entries that are read, and their bytes: each is looked for on this node while the job runs."""
 _JSON = {"Content-Type": "application/json"}
 
 
@@ -50,11 +53,12 @@ class HttpTransport:
         *,
         limits: Limits = DEFAULT_LIMITS,
         monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._project = check_project(project)
         self._limits = limits
         self._monotonic = monotonic
-        self._session = Session(url, environ, limits, monotonic)
+        self._session = Session(url, environ, limits, monotonic, sleep=sleep)
 
     @property
     def address(self) -> str:
@@ -83,7 +87,8 @@ class HttpTransport:
     def entry(self, kind: Kind, key: str) -> Entry | None:
         """See `client.transports.base.Transport.entry`."""
         with self._session.get(self._path(kind, "entries", key)) as got:
-            return None if got is None else self._entry(answers.read_json(got.answer), kind, key)
+            value = None if got is None else answers.read_json(got.answer, answers.MAX_ENTRY_JSON)
+        return None if value is None else self._entry(value, kind, key)
 
     def read_output(self, entry: Entry, name: str) -> bytes | None:
         """See `client.transports.base.Transport.read_output`."""
@@ -99,7 +104,7 @@ class HttpTransport:
         publishing.check_entry(entry, outputs, self._project)
         if lease is None:  # whoever did not wait may well be late: that is cheaper to ask than to upload
             stored = self.entry(entry.kind, entry.key)
-            if stored is not None:
+            if stored is not None and self.is_whole(stored):
                 return Published(stored, created=False)
         until = self._monotonic() + (self._limits.without_lease if lease is None else self._limits.upload)
         prepared = [publishing.as_stored(entry, output, outputs[output.name]) for output in entry.outputs]
@@ -162,11 +167,23 @@ class HttpTransport:
                 return cast("Verdict", verdict)
         raise Unreachable(f"{self.address} gave no verdict that is known here: {state!r}")
 
+    def is_whole(self, entry: Entry) -> bool:
+        """See `client.transports.base.Transport.is_whole`."""
+        for output in entry.outputs:
+            path = f"{self._path(entry.kind, 'entries', entry.key)}/blobs/{output.sha256}"
+            with self._session.get(path, method="HEAD") as got:
+                is_there = got is not None
+            if not is_there and self.suspect(entry.kind, entry.key, output.sha256) != "sound":
+                return False
+        return True
+
     def revoked(self) -> frozenset[Withdrawn]:
         """See `client.transports.base.Transport.revoked`."""
         with self._session.get(f"/v1/{self._project}/revoked") as got:
-            value = {"revoked": []} if got is None else answers.read_json(got.answer)
+            value = {"revoked": []} if got is None else answers.read_json(got.answer, _MAX_REVOKED)
         with _broken_if_wrong(self.address):
+            if len(value["revoked"]) > _MOST_REVOKED:
+                raise WireError(f"more than {_MOST_REVOKED} withdrawn entries")
             return frozenset(
                 Withdrawn(check_kind(item["kind"]), check_digest(item["key"]), check_digest(item["sha256"], "digest"))
                 for item in value["revoked"]
@@ -206,7 +223,7 @@ class HttpTransport:
         if entry.signature is not None or output.encoding == "identity":
             return output
         with _broken_if_wrong(self.address):
-            return replace(output, stored_size=int(value["stored_size"]))
+            return Output.from_json({**output.to_json(), "stored_size": value["stored_size"]})
 
     def _put_entry(self, entry: Entry, until: float) -> Published:
         path, body = self._path(entry.kind, "entries", entry.key), json.dumps(entry.to_json()).encode()
@@ -214,7 +231,8 @@ class HttpTransport:
             if answer.status == http.HTTPStatus.CREATED:
                 answers.read_json(answer)
                 return Published(entry, created=True)
-            return Published(self._entry(answers.read_json(answer), entry.kind, entry.key), created=False)
+            stored = answers.read_json(answer, answers.MAX_ENTRY_JSON)
+            return Published(self._entry(stored, entry.kind, entry.key), created=False)
 
     def _call(self, method: str, path: str, value: Any, wait_seconds: float = 0) -> Any:
         """Send JSON; return the answer's JSON, or None if it has no body. ``wait_seconds`` is the server's own time."""
@@ -222,7 +240,7 @@ class HttpTransport:
         with self._session.send(method, path, body, _JSON, answer_seconds=wait_seconds + self._limits.answer) as answer:
             if answer.status == http.HTTPStatus.NO_CONTENT:
                 return answer.read_small(0) or None
-            return answers.read_json(answer)
+            return answers.read_json(answer, answers.MAX_ENTRY_JSON)
 
     def _entry(self, value: Any, kind: Kind, key: str) -> Entry:
         with _broken_if_wrong(self.address):

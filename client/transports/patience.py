@@ -21,15 +21,21 @@ if TYPE_CHECKING:
 
 LEAST_FETCH = 5.0
 """Seconds that a fetch may take however quick the compiler was: as long as a server may take to begin its answer."""
+MOST_FETCH, SLOWEST = 30.0, 4 << 20
+"""Seconds, and bytes in a second, that bound a fetch however long the compile is said to have taken."""
 WINDOW = 2.0
 """Seconds over which the speed of a fetch is measured."""
 
 
 @dataclass(slots=True)
 class Watch:
-    """What a caller sees of a request under way: the bytes that have arrived, and the pace that is expected of it."""
+    """What a caller sees of a request under way: the bytes that have arrived, and the pace that is expected of it.
+
+    ``waited`` is for how many seconds it has waited for answers to begin, where it takes several.
+    """
 
     moved: int = 0
+    waited: float = 0.0
     pace: Pace | None = None
 
 
@@ -44,6 +50,11 @@ class Patience:
     can_compile: bool = False
     watch: Watch = field(default_factory=Watch)
 
+    @property
+    def left(self) -> float:
+        """Seconds that may still go by before an answer begins."""
+        return max(self.quiet - self.watch.waited, 0.0)
+
     def pace(self, limits: Limits, output: Output, compile_seconds: float) -> Pace:
         """Return how fast an output has to arrive: where it can be compiled, faster than it was compiled.
 
@@ -55,7 +66,7 @@ class Patience:
 
     def is_too_slow(self, pace: Pace, limits: Limits) -> bool:
         """Return whether what has not kept ``pace`` was slower than a compile, and not just standing still."""
-        stalled = min(limits.stall, self.quiet)
+        stalled = min(limits.stall, self.left)
         return self.can_compile and (pace.seconds < stalled or pace.whole <= stalled)
 
     def arrived(self, piece: memoryview) -> None:
@@ -63,10 +74,12 @@ class Patience:
         self.watch.moved += len(piece)
 
     def _pace(self, limits: Limits, output: Output, compile_seconds: float) -> Pace:
-        stall = min(limits.stall, self.quiet)
+        stall = min(limits.stall, self.left)
+        # the time of the compile and the size are the server's word, and both may be lies: neither has it all to itself
+        most = output.stored_size / SLOWEST
         if not self.can_compile:
-            return Pace(PROGRESS, stall)
-        seconds = max(compile_seconds, LEAST_FETCH)
+            return Pace(PROGRESS, stall, max(most, limits.upload))
+        seconds = max(min(compile_seconds, MOST_FETCH + most), LEAST_FETCH)
         speed = max(output.stored_size, 1) / seconds
         window = max(PROGRESS, int(speed * WINDOW))
         return Pace(window, min(stall, max(window / speed, WINDOW)), seconds)

@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from client.errors import ConfigurationError, Denied, LeaseLost, Refused, TransportError, Unreachable
+from client.layout import is_entry_file
 from client.s3.bucket import Bucket
 from client.s3.errors import Reason, S3Error
 from client.s3.retry import RetryPolicy
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
     from client.s3.url import BucketUrl
     from client.transports.limits import Limits
 
-RETRY_SECONDS = 4.0
+RETRY_SECONDS, LONGEST_PAUSE = 4.0, 1.0
 """Within which the last try of a request begins: one that no one hears costs a job two connects, one that is not
-answered a single wait. A store that throttles for longer is done without."""
+answered a single wait. A store that throttles for longer is done without. And the longest pause between two tries: one
+of a ``Retry-After`` beyond the last try would lose what a second try saves."""
 
 _PART_THREADS = 4
 _CONNECTIONS = 16
@@ -57,7 +59,7 @@ class SharedBucket:
     ) -> None:
         self.url = url
         self._limits = limits
-        self._policy = policy or RetryPolicy(seconds=RETRY_SECONDS)
+        self._policy = policy or RetryPolicy(seconds=RETRY_SECONDS, longest=LONGEST_PAUSE)
         self._monotonic = monotonic
         self._size_of_parts = size_of_parts
         self._begin()
@@ -209,6 +211,8 @@ class SharedBucket:
         with self._translated(bucket):
             page = bucket.requests.list("list_multipart_uploads", f"{folder}/")
             for item in page.get("Uploads", ()):
+                if not is_entry_file(item["Key"].rpartition("/")[2]):
+                    continue  # somebody else's
                 bucket.multiparts.abort(item["Key"].removeprefix(bucket.requests.root), item["UploadId"])
 
     def replace(self, name: str, data: bytes, etag: str | None) -> None:

@@ -11,6 +11,9 @@ that fails if the name is taken:
 Where neither refuses a name that is taken (a FUSE mount of some buckets), there is no create-only write and
 `SharedFolder.create` raises `client.errors.Refused` called ``no_create_only``.
 
+A network file system that fails once (a server that restarts, a handle gone stale) is asked again, a few times within
+about a second: what is written here is written anew each time.
+
 New folders take the permissions of the root, and new files its read permissions, whatever the umask: on a folder that
 was opened to others an entry that only its writer can read would be a miss for them without a word.
 """
@@ -20,18 +23,21 @@ from __future__ import annotations
 import errno
 import io
 import os
+import random
 import secrets
 import stat
+import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from client.errors import Denied, Refused, TransportError, Unreachable
 from client.layout import TEMPORARY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+T = TypeVar("T")
 CreateOnly: TypeAlias = Literal["link", "claim"]
 
 NO_CREATE_ONLY = "no_create_only"
@@ -40,6 +46,9 @@ _NO_RIGHT = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DIRECTORY_BITS = 0o3777
 _READ_BITS = 0o444
+_PASSING = {errno.EAGAIN, errno.EBUSY, errno.EINTR, errno.EIO, errno.EREMOTEIO, errno.ESTALE, errno.ETIMEDOUT}
+_PAUSES = (0.05, 0.2, 0.8)
+"""Seconds: the longest pauses between the tries of a write that failed for a reason which may pass."""
 _NO_FSYNC = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF}
 
 
@@ -115,8 +124,16 @@ def read(path: Path, limit: int) -> tuple[bytes, float] | None:
 class SharedFolder:
     """Create-only writes below ``root``. Every method raises `client.errors.TransportError`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
         self.root = root
+        self._sleep = sleep
+        self._uniform = uniform
         self._create_only: CreateOnly | None = None
 
     def make_folder(self, folder: Path) -> None:
@@ -141,23 +158,44 @@ class SharedFolder:
     def create(self, path: Path, data: bytes, *, durable: bool = True) -> bool:
         """Create a file whole, its folder being there; False if its name is taken. ``durable``: survives a crash."""
         how = self.create_only(path.parent)
-        with translated("write", path), self._temporary(path.parent, data, durable=durable) as temporary:
-            created = _link(temporary, path) if how == "link" else None
-            if created is None:
-                created = _claim(temporary, path)
-            if created and durable:
-                _sync_folder(path.parent)
-            return created
+
+        def attempt() -> bool:
+            with self._temporary(path.parent, data, durable=durable) as temporary:
+                created = _link(temporary, path) if how == "link" else None
+                if created is None:
+                    created = _claim(temporary, path)
+                if created and durable:
+                    _sync_folder(path.parent)
+                return created
+
+        with translated("write", path):
+            return self._again(attempt)
 
     def replace(self, path: Path, data: bytes) -> None:
         """Create a file whole, or replace it."""
-        with translated("write", path), self._temporary(path.parent, data, durable=False) as temporary:
-            temporary.replace(path)
+
+        def attempt() -> None:
+            with self._temporary(path.parent, data, durable=False) as temporary:
+                temporary.replace(path)
+
+        with translated("write", path):
+            self._again(attempt)
 
     def remove(self, path: Path) -> None:
         """Remove a file; one that is not there is no error."""
         with translated("remove", path):
-            path.unlink(missing_ok=True)
+            self._again(lambda: path.unlink(missing_ok=True))
+
+    def _again(self, attempt: Callable[[], T]) -> T:
+        """Return what ``attempt`` returns, calling it again after errors that may pass; raises its last `OSError`."""
+        for pause in _PAUSES:
+            try:
+                return attempt()
+            except OSError as error:
+                if error.errno not in _PASSING:
+                    raise
+            self._sleep(self._uniform(pause / 2, pause))
+        return attempt()
 
     def now(self, folder: Path) -> float:
         """Return the time by the clock that stamps files in ``folder``, in seconds."""

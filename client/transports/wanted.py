@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeAlias
 
-from client.transports.base import Unwanted
+from client import encoding
+from client.transports.base import TooLarge, Unwanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from client.wire import Entry
+    from client.wire import Entry, Output
 
     Wants: TypeAlias = Callable[[Entry], bool]
 
@@ -27,6 +28,18 @@ def check(entry: Entry) -> None:
     wants = _wants.get()
     if wants is not None and not wants(entry):
         raise Unwanted(entry)
+
+
+def check_room(entry: Entry, output: Output) -> None:
+    """Raise `TooLarge` for an output that is read into more memory than this process may give it.
+
+    Its size is another party's word, and is not yet believed.
+    """
+    if output.size > encoding.largest():
+        raise TooLarge(
+            f"{output.name} of {entry.kind}/{entry.key} is said to hold {output.size} bytes, and this process reads"
+            f" {encoding.largest()} at most: an eighth of the memory that it may use"
+        )
 
 
 @contextmanager

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 OPTIMIZATION: Final[Mapping[Kind, str]] = {Kind.EAGER: "-O1", Kind.GRAPH: "-O2"}
 
 _VERSION_SECONDS = 120
+_OWN_LOG = "log-neuron-cc.txt"
 
 _Stamp = tuple[str, int, int, int]
 
@@ -73,7 +74,7 @@ class NeuronxCc:
     def _program(self) -> str:
         program = find_compiler(self._environ)
         if program is None:
-            wanted = self._environ.get(PROGRAM)
+            wanted = self._environ.get(PROGRAM, "").strip()
             looked = f"{PROGRAM}={wanted!r} is no program" if wanted else f"no {NAME} on PATH"
             raise ConfigurationError(
                 f"no Neuron compiler: {looked}; install the Neuron SDK, set {PROGRAM} to its {NAME}, "
@@ -129,8 +130,9 @@ class NeuronxCc:
             for directory in (home, tmpdir, work):
                 directory.mkdir()
             module.write_text(text)
+            command = [program, *self._arguments(module, output, configuration)]
             ended = processes.run(
-                [program, *self._arguments(module, output, configuration)],
+                command,
                 environ=self._compile_environment(home, tmpdir, configuration),
                 directory=root,
                 log=log,
@@ -145,7 +147,7 @@ class NeuronxCc:
             raise CompileError(failures.failure_of(ended.returncode, said))
         return Compiled(
             outputs={
-                MAIN_OUTPUT: failures.read_neff(output, said),
+                MAIN_OUTPUT: failures.read_neff(output, said + _own_log(output, root), _described(code), command),
                 COMPILE_LOG: (_preamble(code, configuration, ended) + said).encode(),
                 MODULE_OUTPUT: code,
             },
@@ -182,11 +184,20 @@ def _log_words(words: Sequence[str]) -> list[str]:
     return kept
 
 
+def _own_log(output: Path, work: Path) -> str:
+    """Return the log that the compiler keeps of its own in ``work``, if it left no output to speak for it."""
+    return "" if output.exists() else failures.read_tail(work / _OWN_LOG)
+
+
+def _described(code: bytes) -> str:
+    return f"module sha256 {hashlib.sha256(code).hexdigest()}, {len(code)} bytes"
+
+
 def _preamble(code: bytes, configuration: Configuration, ended: processes.Completed) -> str:
     peak = "unknown" if ended.peak_memory_bytes is None else f"{ended.peak_memory_bytes >> 20} MiB"
     return (
         f"{NAME} {configuration.identity.version}\n"
-        f"module sha256 {hashlib.sha256(code).hexdigest()}, {len(code)} bytes\n"
+        f"{_described(code)}\n"
         f"target {configuration.target}, logical cores {configuration.logical_cores}, "
         f"flags {' '.join(configuration.flags)}\n"
         f"compiled in {ended.seconds:.3f} s, peak memory of one process {peak}\n"

@@ -1,7 +1,8 @@
 """Build and find the device's C++ library; neither imports torch.
 
-The library is built once per torch version and source, by ``neff-cache backend build``, and only a file that matches
-both is ever loaded: a library compiled against another torch would crash the process that loads it.
+The library is built once per torch, kind of machine and source, by ``neff-cache backend build``, and only a file that
+matches all of them is ever loaded: a library compiled against another torch would crash the process that loads it, and
+a home folder may be shared by machines of several kinds. It uses no instruction that some CPUs of its kind lack.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ COMMAND = "neff-cache backend build"
 _SOURCES = Path(__file__).parent
 _FLAGS = ("-std=c++20", "-O2", "-fPIC", "-Wall", "-Wextra")
 _COMPILERS = ("c++", "g++", "clang++")
+_BASELINES = {"x86_64": ("-march=x86-64",), "aarch64": ("-march=armv8-a",)}
+"""Flags that have the last word over those in ``CXX``, such as ``-march=native``: the file may be loaded elsewhere."""
 _TIME_LIMIT = 900.0
 _TRY = "import sys, torch; torch.ops.load_library(sys.argv[1]); assert torch.ops.neuron_device.device_count() > 0"
 _SHOWN_LINES = 20
@@ -41,7 +44,7 @@ class BuildError(Exception):
 
 def source_digest() -> str:
     """Return the SHA-256 (hexadecimal) of the C++ sources and of the flags they are compiled with."""
-    digest = hashlib.sha256(" ".join(_FLAGS).encode())
+    digest = hashlib.sha256(" ".join((*_FLAGS, *_BASELINES.get(os.uname().machine, ()))).encode())
     for path in sorted((*_SOURCES.glob("*.cpp"), *_SOURCES.glob("*.h"))):
         content = path.read_bytes()
         digest.update(f"\n{path.name} {len(content)}\n".encode())
@@ -67,35 +70,36 @@ def library_path(environ: Mapping[str, str] = os.environ) -> Path | None:
     if version is None:
         return None
     name = _file_name(version)
-    own = _package_directory() / name
-    if own.is_file():
-        return own
     cached = _cache_directory(environ)
-    if cached is None or not _is_private(cached, directory=True):
-        return None
-    path = cached / name
-    return path if _is_private(path, directory=False) else None
+    # first: it is built where that of the package is missing, or cannot be loaded and not be replaced either
+    if cached is not None and _is_private(cached, directory=True) and _is_private(cached / name, directory=False):
+        return cached / name
+    own = _package_directory() / name
+    return own if own.is_file() else None
 
 
 def build(*, compiler: str | None = None, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the library, compiled if it is not there yet; processes that build at once compile it once.
+    """Return the library, compiled if none is there that can be loaded; processes that build at once compile it once.
 
     ``compiler`` is a command line such as ``ccache g++``; by default that of ``CXX``, else the first of ``c++``,
     ``g++`` and ``clang++`` on ``PATH``. Raises `BuildError` without a compiler, without torch, with no place to write
     to, or with the compiler's last lines if it fails. A failed build leaves nothing behind.
     """
-    built = library_path(environ)
+    built = _loadable(environ)
     if built is not None:
         return built
     version = torch_version()
-    package = importlib.util.find_spec("torch")
-    if version is None or package is None or not package.submodule_search_locations:
+    torch = _torch_folder()
+    if version is None or torch is None:
         raise BuildError(f"PyTorch is not installed in this Python: install it first, then run `{COMMAND}`")
-    torch = Path(package.submodule_search_locations[0])
     command = _compiler(compiler or environ.get("CXX"))
-    directory = _writable_directory(environ)
+    broken = library_path(environ)
+    if broken is not None and os.access(broken.parent, os.W_OK | os.X_OK):
+        directory = broken.parent
+    else:
+        directory = _writable_directory(environ)
     with _locked(directory):
-        found = library_path(environ)
+        found = _loadable(environ)
         if found is not None:
             return found
         target = directory / _file_name(version)
@@ -112,7 +116,35 @@ def build(*, compiler: str | None = None, environ: Mapping[str, str] = os.enviro
 
 
 def _file_name(version: str) -> str:
-    return f"{version}-{source_digest()[:16]}.so"
+    return f"{version}-{_torch_build()}-{os.uname().machine}-{source_digest()[:16]}.so"
+
+
+def _torch_build() -> str:
+    """Return what tells two builds of one version of torch apart: 8 digits of the SHA-256 of its ``version.py``."""
+    package = _torch_folder()
+    try:
+        content = b"" if package is None else (package / "version.py").read_bytes()
+    except OSError:
+        content = b""
+    return hashlib.sha256(content).hexdigest()[:8]
+
+
+def _torch_folder() -> Path | None:
+    package = importlib.util.find_spec("torch")
+    if package is None or not package.submodule_search_locations:
+        return None
+    return Path(package.submodule_search_locations[0])
+
+
+def _loadable(environ: Mapping[str, str]) -> Path | None:
+    """Return the built library if torch can load it: it may be torn, or need another C++ library than is here."""
+    path = library_path(environ)
+    if path is not None:
+        try:
+            _try(path)
+        except BuildError:
+            return None
+    return path
 
 
 def _package_directory() -> Path:
@@ -198,12 +230,13 @@ def _compile(command: list[str], torch: Path, output: Path) -> None:
 
     include, libraries = torch / "include", torch / "lib"
     headers = ("-isystem", str(include), "-isystem", str(include / "torch" / "csrc" / "api" / "include"))
+    baseline = _BASELINES.get(os.uname().machine, ())
     what = f"the C++ compiler {command[0]!r}"
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(schedulable_cpus()) as pool:
 
         def compiled(source: Path) -> str:
             made = f"{folder}/{source.stem}.o"
-            _run([*command, *_FLAGS, *headers, "-c", str(source), "-o", made], what)
+            _run([*command, *_FLAGS, *baseline, *headers, "-c", str(source), "-o", made], what)
             return made
 
         objects = list(pool.map(compiled, sorted(_SOURCES.glob("*.cpp"))))
@@ -213,7 +246,7 @@ def _compile(command: list[str], torch: Path, output: Path) -> None:
 def _try(library: Path) -> None:
     """Load the library in a process of its own: one that torch cannot load would end every ``import torch`` here."""
     environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    _run([sys.executable, "-I", "-c", _TRY, str(library)], "a trial load of the library just built", environ)
+    _run([sys.executable, "-I", "-c", _TRY, str(library)], f"a trial load of {library}", environ)
 
 
 def _run(words: list[str], what: str, environ: Mapping[str, str] | None = None) -> None:

@@ -13,6 +13,7 @@ from torch.utils import backend_registration
 
 from client.errors import ConfigurationError
 from neuron_backend.device import crossing, module, moving
+from neuron_backend.device.build import COMMAND
 from neuron_backend.eager import kernels
 
 if TYPE_CHECKING:
@@ -29,8 +30,12 @@ def register(library: Path) -> None:
 
     Raises `ConfigurationError` if ``NEURON_BACKEND_DEVICES`` means nothing, OSError if the library cannot be loaded.
     """
-    _check_devices(os.environ.get(DEVICES, "1"))
-    torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+    text = os.environ.get(DEVICES, "")
+    _check_devices(text if text.strip() else "1")
+    try:
+        torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise OSError(f"{error}; `{COMMAND}` builds it anew") from error
     backend_registration.rename_privateuse1_backend(DEVICE)
     torch._register_device_module(DEVICE, module)  # type: ignore[no-untyped-call]  # noqa: SLF001 - as torch documents it
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from neuron_backend.inferred_shapes import complete_inference
 from neuron_backend.lowering.decompositions import decompositions
+from neuron_backend.lowering.views import read_from_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -130,11 +131,15 @@ def _writes(graph: GraphModule) -> bool:
 
 
 def trim(graph: GraphModule) -> Results:
-    """Drop outputs that are None, dead code and ``device=`` arguments, in place; say which outputs stay."""
+    """Drop outputs that are None, dead code and ``device=`` arguments, in place; say which outputs stay.
+
+    What is read by strides is read from the storage that it lies in (see `views`).
+    """
     output = graph.graph.output_node()
     flat = output.args[0] if isinstance(output.args[0], (tuple, list)) else (output.args[0],)
     kept = tuple(position for position, result in enumerate(flat) if result is not None)
     output.args = (tuple(flat[position] for position in kept),)
+    read_from_storage(graph)
     graph.graph.eliminate_dead_code()
     for node in graph.graph.nodes:
         if node.op == "call_function" and "device" in node.kwargs:

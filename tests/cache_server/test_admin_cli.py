@@ -120,7 +120,7 @@ def test_a_dry_run_then_a_collection(running: Server, project: str) -> None:
 
     said_first = said("admin", "collection", "run", "--dry-run", "--project", project)
     assert [line["key"] for line in said_first["listed"]] == [cheap.entry.key]
-    assert f"{project}\tgraph/{cheap.entry.key[:12]}\tquota\t100 B\t1.0 s" in run(
+    assert f"{project}\tgraph/{cheap.entry.key}\tquota\t100 B\t1.0 s" in run(
         "admin", "collection", "run", "--dry-run", "--project", project
     )
     assert "collected 1 entries, 100 B" in run("admin", "collection", "run", "--project", project)

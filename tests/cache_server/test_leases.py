@@ -243,6 +243,53 @@ def test_a_key_that_keeps_failing_rests(make_server: Callable[..., InProcess], c
     assert server.ask(built)["state"] == "granted"
 
 
+def test_a_compile_that_takes_its_container_along_does_not_go_from_node_to_node_without_end(
+    make_server: Callable[..., InProcess], clock: FakeClock
+) -> None:
+    server = make_server(clock=clock)
+    built = build()
+    for number in range(12):
+        answer = server.ask(built, host=f"node-{number}")
+        assert answer["state"] == "granted"
+        # the holder dies of memory on the way, and nobody is left to say so
+        clock.now += 31 if number == 11 else 3700
+    rests = server.ask(built, host="next")
+    assert (rests["state"], rests["class"], rests["replayed"]) == ("failed", "resource", True)
+    assert "node-11" in rests["text"]
+    assert "memory" in rests["text"]
+    assert rests["expires_in"] == 3599  # no rest is longer than an hour
+    waiter = server.ask(built, host="waiter", seen_generation=answer["generation"])
+    assert (waiter["state"], waiter["text"]) == ("failed", rests["text"])
+    clock.now += rests["expires_in"] + 1
+    assert server.ask(built, host="next")["state"] == "granted"
+
+
+def test_two_holders_that_die_cost_a_waiter_no_rest(make_server: Callable[..., InProcess], clock: FakeClock) -> None:
+    server = make_server(clock=clock)
+    built = build()
+    for _ in range(3):
+        granted = server.ask(built)
+        assert granted["state"] == "granted"
+        clock.now += 31
+    assert server.ask(built)["expires_in"] == 59  # 60 s after the third ran out, a second ago
+
+
+def test_failures_far_apart_are_counted_too_until_there_is_an_entry(
+    make_server: Callable[..., InProcess], clock: FakeClock
+) -> None:
+    server = make_server(clock=clock)
+    built = build()
+    for _ in range(3):
+        _fail(server, built, RESOURCE)
+        clock.now += 3600
+    _fail(server, built, RESOURCE)
+    assert server.ask(built)["expires_in"] == 120
+    assert server.publish(built).status_code == 201
+    assert server.call("DELETE", built.path).status_code == 204
+    _fail(server, built, RESOURCE)
+    assert server.ask(built)["state"] == "granted"
+
+
 def test_a_caller_that_may_not_publish_waits_but_is_never_granted(server: InProcess) -> None:
     built = build()
     assert server.ask(built, may_publish=False) == {"state": "denied"}
@@ -329,3 +376,28 @@ def test_tokens_of_leases_are_not_kept_in_the_database(server: InProcess) -> Non
     for path in (server.folder / "data").glob("cache.db*"):
         assert token.encode() not in path.read_bytes()
         assert TOKEN.encode() not in path.read_bytes()
+
+
+def test_one_token_holds_no_more_leases_than_it_may_and_others_are_not_hindered(
+    make_server: Callable[..., InProcess], clock: FakeClock
+) -> None:
+    server = make_server(clock=clock, max_leases=3)
+    other = server.call(
+        "POST", "/admin/v1/tokens", json={"label": "other", "grants": [{"scopes": ["read", "write", "lease"]}]}
+    ).json()["token"]
+    every = [build(f"key {number}") for number in range(5)]
+    granted = [server.ask(built) for built in every[:3]]
+    assert [answer["state"] for answer in granted] == ["granted"] * 3
+    answer = server.send_ask(every[3]).result(30)
+    assert problem(answer) == (429, "too_many_leases")
+    assert int(answer.headers["retry-after"]) >= 1
+    assert "max_leases" in answer.json()["detail"]
+    # waiting and being told of an entry are no leases, and what is held may be renewed
+    assert server.ask(every[0])["state"] == "wait"
+    assert server.call("PATCH", every[0].lease, json={"token": granted[0]["token"]}).status_code == 200
+    assert server.send_ask(every[3], token=other).result(30).json()["state"] == "granted"
+    # one that was given back, published or ran out counts no more
+    server.call("POST", every[0].lease + "/release", json={"token": granted[0]["token"]})
+    assert server.ask(every[4])["state"] == "granted"
+    clock.now += server.service.settings.lease_ttl_seconds + 1
+    assert server.ask(every[0])["state"] == "granted"

@@ -12,6 +12,7 @@ import zstandard
 
 from client import Cache, Compiled, CompilerIdentity, Ir, KeyDocument, Kind, neff
 from client.layout import entry_folder
+from client.transports.redirects import STAY
 from client.wire import Entry
 from tests.cache_server.harness import build, problem
 from tests.support.jobs import job_environment
@@ -72,6 +73,9 @@ def test_what_the_bucket_could_not_answer_rightly_is_answered_here(server: InPro
     assert server.call("GET", built.artifact, headers={"If-None-Match": tag}).status_code == 304
     assert server.call("GET", built.artifact, headers={"If-Match": tag}).content == PLAIN
     assert server.call("GET", small.artifact).content == b"x" * 99
+    # how a client asks that may not follow us
+    assert server.call("GET", built.artifact, headers=STAY).content == PLAIN
+    assert server.call("GET", built.blob(), headers=STAY).content == PLAIN
 
 
 def test_compressed_outputs_are_redirected_for_callers_who_can_read_them(server: InProcess) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -274,7 +275,10 @@ def test_a_compiler_that_ends_well_without_a_whole_program_publishes_nothing(mak
     cache = make_cache(store)
     with pytest.raises(CompileError, match="ended well but made") as raised:
         cache.get_or_compile(document(), lambda: Compiled(outputs, 0.1))
-    assert raised.value.failure.failure_class == "transient"
+    failure = raised.value.failure
+    assert failure.failure_class == "transient"
+    kept = Path(failure.text.rpartition(" and its log is kept in ")[2])
+    assert f"its key is graph/{document().key}" in kept.read_text()
     assert not store.entries
     assert make_cache(None).lookup(Kind.GRAPH, document().key) is None
 

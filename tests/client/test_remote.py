@@ -173,7 +173,7 @@ def test_time_spent_waiting_for_others_is_no_loss(store, clock, remote):
     remote.fetch(Kind.GRAPH, KEY)
     store.faults["acquire"] = _takes(clock, 26.0, Unreachable("the server went away while we waited"))
     options: dict[str, Any] = {"seen_generation": None, "retry_failed": False, "may_publish": True}
-    remote.acquire(Kind.GRAPH, KEY, HOLDER, wait_seconds=25, **options)
+    remote.acquire(Kind.GRAPH, KEY, HOLDER, wait_seconds=25, living_holder=True, **options)
     del store.faults["acquire"]
     assert remote.acquire(Kind.GRAPH, KEY, HOLDER, wait_seconds=25, **options) is not UNAVAILABLE
 

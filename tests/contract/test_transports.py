@@ -476,6 +476,26 @@ def test_a_missing_output_never_makes_a_key_ready(cache: SharedCache, transport:
     assert transport.fetch(program.kind, program.key) is not None
 
 
+@pytest.mark.parametrize("name", ["model.neff", "compile.log"])
+@pytest.mark.parametrize("how", ["short", "gone"])
+def test_who_publishes_without_a_lease_replaces_what_is_there_and_not_whole(
+    cache: SharedCache, transport: Transport, other: Transport, how: str, name: str
+) -> None:
+    program = Program(compile_log=b"all is well\n" * 100)
+    entry = program.publish(transport)
+    path = stored(entry, name)
+    if how == "gone":
+        cache.files.remove(path)
+    else:
+        cache.files.write(path, cache.files.read(path)[:10])
+    published = other.publish(program.entry, program.outputs, None)
+    assert published.created
+    found = transport.fetch(program.kind, program.key)
+    assert found is not None
+    assert transport.read_output(found.entry, name) == program.outputs[name]
+    assert not other.publish(program.entry, program.outputs, None).created
+
+
 def test_a_sound_output_is_found_sound(transport: Transport, program: Program) -> None:
     entry = program.publish(transport)
     assert transport.suspect(program.kind, program.key, entry.outputs[0].sha256) == "sound"

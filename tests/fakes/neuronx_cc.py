@@ -233,7 +233,7 @@ MODES = {
     "disk-full": lambda *_: fail("OSError: [Errno 28] No space left on device"),
     "crash": lambda *_: fail("Traceback: AssertionError in a race", 1),
     "shell-killed": lambda *_: fail("Killed", 137),
-    "no-file": lambda *_: None,
+    "no-file": lambda *_: Path("log-neuron-cc.txt").write_text("what the compiler tells its own log\n"),
     "empty": lambda output, data: output.write_bytes(b""),
     "short": lambda output, data: output.write_bytes(data[:-40]),
     "random": lambda output, data: output.write_bytes(os.urandom(5000)),

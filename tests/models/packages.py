@@ -10,6 +10,8 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import torch
 
+from tests.models import installed  # noqa: F401 - makes torchvision and timm findable
+
 
 def _declare_torchvision() -> None:
     """Let torchvision be imported beside a CPU build of torch.

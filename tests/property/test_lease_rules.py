@@ -24,8 +24,6 @@ from cache_server.database.migrate import migrate
 from cache_server.errors import Problem
 from cache_server.lease_rules import (
     DIAGNOSIS_MEMORY,
-    MANY_FAILURES,
-    REST,
     Grant,
     LeaseRequest,
     PastFailure,
@@ -37,6 +35,7 @@ from cache_server.service import Service
 from cache_server.settings import Settings
 from cache_server.stores.base import Blob
 from client.errors import Failure
+from client.failures import MANY_ATTEMPTS, rest_seconds
 from client.key import key_of
 from client.names import Kind
 from client.wire import Entry, Failed, Granted, Holder, NotGranted, Output, Producer, Ready, Wait
@@ -281,7 +280,7 @@ def test_a_key_never_rests_longer_than_its_failures_are_remembered(
 ) -> None:
     decision = decide(_request(seen=seen), None, pasts, now)
     if isinstance(decision, Failed):
-        assert 0 <= decision.expires_in <= DIAGNOSIS_MEMORY
+        assert 0 <= decision.expires_in <= max(DIAGNOSIS_MEMORY, rest_seconds(len(pasts)))
         later = decide(_request(), None, pasts, now + decision.expires_in + 0.001)
         # another failure may still be remembered then, but each wait ends, and there are no new ones
         for _ in pasts:
@@ -310,10 +309,10 @@ def test_generations_rise_whatever_the_clock_does(times: list[float]) -> None:
         last = following
 
 
-@pytest.mark.parametrize("count", range(MANY_FAILURES + 2))
+@pytest.mark.parametrize("count", range(MANY_ATTEMPTS + 2))
 def test_a_key_rests_after_exactly_so_many_failures(count: int) -> None:
     pasts = [_past(100.0 + number, "transient") for number in range(count)]
     decision = decide(_request(), None, pasts, 110.0)
-    assert isinstance(decision, Failed) == (count >= MANY_FAILURES)
+    assert isinstance(decision, Failed) == (count >= MANY_ATTEMPTS)
     if isinstance(decision, Failed):
-        assert decision.expires_in == pasts[-1].time + REST - 110.0
+        assert decision.expires_in == pasts[-1].time + rest_seconds(count) - 110.0

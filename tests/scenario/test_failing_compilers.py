@@ -145,4 +145,4 @@ def _run(fake: FakeCompiler, folder: Path) -> Compiled:
         if ended.returncode != 0:
             assert ended.returncode is not None
             raise CompileError(failures.failure_of(ended.returncode, said))
-        return Compiled({"model.neff": failures.read_neff(output, said)}, ended.seconds)
+        return Compiled({"model.neff": failures.read_neff(output, said, "the module", ["neuronx-cc"])}, ended.seconds)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fakes.waiting import wait_until
+from tests.support.launching import WORDS, Host, new_host
 from tests.support.sharing import LEASE_SECONDS
 
 if TYPE_CHECKING:
@@ -46,6 +48,11 @@ artifact = cache.get_or_compile(document, compile)
 cache.close()
 print(json.dumps({"source": artifact.source, "fill": neff.unpack(artifact.neff)["a"][0], "key": artifact.key}))
 """
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return new_host(tmp_path / "host")
 
 
 def start(node: Path, shared: Shared, seconds: float, fill: int) -> subprocess.Popen[str]:
@@ -89,3 +96,42 @@ def test_a_killed_compile_costs_one_lease_time_and_leaves_one_entry(shared, tmp_
     key = results[0]["key"]
     assert len([name for name in shared.files.names() if name.endswith(f"{key}/entry.json")]) == 1
     assert result(start(tmp_path / "node-c", shared, 0, fill=3))["source"] == "remote"
+
+
+@pytest.mark.share(1)
+def test_a_stopped_holder_keeps_neither_its_cluster_nor_its_own_node_waiting(shared, tmp_path):
+    holder = start(tmp_path / "node-a", shared, 60, fill=1)
+    others = []
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "compiling\n"
+        holder.send_signal(signal.SIGSTOP)
+        others = [start(tmp_path / node, shared, 0.5, fill=2) for node in ("node-a", "node-a", "node-b")]
+        results = [result(process) for process in others]
+    finally:
+        for process in [holder, *others]:
+            process.kill()
+            process.communicate()
+    assert {found["fill"] for found in results} == {2}
+    assert [found["source"] for found in results].count("compile") == 1
+
+
+@pytest.mark.parametrize("ends", ["well", "badly"])
+@pytest.mark.share(1)
+def test_without_a_shared_cache_one_of_those_who_wait_compiles_in_place_of_a_stopped_holder(host, ends):
+    host.real.set_mode("slow")
+    with host.start(("compile", "in.mlir", *WORDS, "--output", "out.neff")) as holder:
+        wait_until(lambda: host.compiles == 1, "the compiler runs", 60)
+        stopped = [holder.pid, int(host.real.calls[-1]["pid"])]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        host.real.set_mode("ok" if ends == "well" else "diagnosis")
+        try:
+            waiters = [host.start(("compile", "in.mlir", *WORDS, "--output", f"{n}.neff")) for n in range(3)]
+            for waiter in waiters:
+                waiter.communicate(timeout=90)
+            assert [waiter.returncode for waiter in waiters] == [0 if ends == "well" else 70] * 3
+            assert host.compiles == 2
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGKILL)

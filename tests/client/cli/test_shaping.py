@@ -20,7 +20,7 @@ def requests(tmp_path):
 
 def test_the_table_has_a_line_for_each_number_of_graphs_and_marks_one(alone, requests):
     ran = alone.run("plan", "shapes", requests, "--buckets", "3", "--multiple-of", "16")
-    rows = [line.split("\t") for line in ran.stdout.splitlines()]
+    rows = [line.split("\t") for line in ran.stdout.splitlines()[1:]]
     assert [row[1] for row in rows] == [str(number) for number in range(1, 17)]
     assert [row[1] for row in rows if row[0] == ">"] == ["3"]
     assert float(rows[0][2].rstrip("%")) > float(rows[5][2].rstrip("%"))

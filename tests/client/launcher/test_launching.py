@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -78,6 +79,16 @@ def test_every_form_of_one_compile_is_one_entry_and_every_other_compile_another(
             assert (host.work / "out.neff").exists()
             assert host.compiles == count, line
     assert host.passed == []
+
+
+@pytest.mark.parametrize("name", ["é" * 125 + ".neff", "中" * 83 + ".neff", "x" * 255], ids=["two", "three", "one"])
+def test_an_output_with_the_longest_name_is_shared(host: Host, name: str) -> None:
+    for _ in range(2):
+        ended = host.run("compile", "in.mlir", *WORDS, "--output", name)
+        assert (ended.returncode, host.compiles) == (0, 1)
+        assert (host.work / name).stat().st_size
+        (host.work / name).unlink()
+    assert (host.passed, host.leftovers()) == ([], [])
 
 
 def test_protobuf_and_bytecode_are_shared_too(host: Host) -> None:
@@ -383,7 +394,12 @@ def test_exit_status_0_without_a_whole_program_is_a_failure(host: Host, mode: st
     host.real.set_mode(mode)
     result = host.compile()
     assert result.returncode == 70
-    assert b"neff-cache: " in result.stderr
+    told = result.stderr.decode().splitlines()[-1]
+    key, log = re.findall(r"its key is cc/([0-9a-f]{64}), and its log is kept in (\S+\.log)$", told)[0]
+    assert "compile in.mlir (sha256 " in told
+    assert f"neuronx-cc compile in.mlir {' '.join(WORDS)} --output out.neff`" in told
+    assert key in log
+    assert "Compiler status PASS" in Path(log).read_text()
     assert not (host.work / "out.neff").exists()
     assert not list((host.folder / "node").glob("v1/default/cc/??/*/entry.json"))
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import signal
 import subprocess
@@ -13,6 +15,7 @@ import pytest
 
 from client.errors import Failure
 from client.names import Kind
+from client.node import beat
 from client.node.files import Files
 from client.node.lock import DIAGNOSIS_LIFE, FAILURE_LIFE, KeyLocks, Turn
 from client.node.tree import Tree
@@ -62,8 +65,10 @@ from client.node.lock import KeyLocks
 from client.node.tree import Tree
 from client.wire import Holder
 import os, subprocess
+from client.node import beat
+beat.STILL_AFTER = 2.5
 locks = KeyLocks(Tree(Path(sys.argv[1]), shared=False, files=Files()), "default")
-with locks.hold(Kind.GRAPH, "ab" * 32, Holder("there", os.getpid(), 3), limit=5,
+with locks.hold(Kind.GRAPH, "ab" * 32, Holder("there", os.getpid(), 3), limit=30,
                 arrived=lambda: False, waiting=lambda owner, seconds: None) as turn:
     child = 0
     if sys.argv[2] == "compiler":
@@ -73,7 +78,7 @@ with locks.hold(Kind.GRAPH, "ab" * 32, Holder("there", os.getpid(), 3), limit=5,
         if not child:
             time.sleep(60)
             os._exit(0)
-    print(turn.locked, child, flush=True)
+    print(any(each.locked for each in turn.chain()), child, flush=True)
     time.sleep(60)
 """
 
@@ -164,13 +169,72 @@ def test_whoever_waits_learns_for_whom(tree, holder):
     assert said == [(Holder("there", process.pid, 3), 5.0)]
 
 
-def test_waiting_ends_when_the_entry_is_there_though_the_lock_is_held(tree, holder):
+def test_waiting_ends_when_the_entry_is_there_though_the_lock_is_held(tree, holder, monkeypatch):
+    monkeypatch.setattr(beat, "STILL_AFTER", math.inf)  # its beats are not of this clock
     holder()
     now = [0.0]
     locks = KeyLocks(tree, "default", clock=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
     with _hold(locks, limit=1000, arrived=lambda: now[0] > 100) as turn:
         assert not turn.locked
     assert 100 < now[0] < 110
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Take an owner for stopped sooner than jobs do, and yet not one that beats."""
+    monkeypatch.setattr(beat, "STILL_AFTER", 2.5)
+
+
+def test_an_owner_that_stands_still_is_succeeded_by_one_of_those_who_wait_at_a_time(locks, tree, holder, impatient):
+    holder().send_signal(signal.SIGSTOP)
+    inside, most, heirs = 0, 0, 0
+
+    def work() -> None:
+        nonlocal inside, most, heirs
+        with _hold(locks, limit=60) as turn:
+            inside, heirs = inside + 1, heirs + (not turn.locked)
+            most = max(most, inside)
+            time.sleep(0.5)
+            inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (most, heirs) == (1, 3)
+    assert not list(_folder(tree).glob("*.1.lock"))
+
+
+def test_an_heir_that_stands_still_is_succeeded_too(locks, holder, impatient):
+    holder().send_signal(signal.SIGSTOP)
+    holder().send_signal(signal.SIGSTOP)
+    with _hold(locks, limit=60) as turn:
+        assert [each.name for each in turn.chain() if each.locked] == [f"{KEY}.2.lock"]
+
+
+def test_an_owner_that_beats_keeps_its_lock_however_long_it_takes(locks, holder, impatient):
+    holder()
+    with _hold(locks, limit=4.5) as turn:
+        assert turn.seconds >= 4.5
+        assert not any(each.locked for each in turn.chain())
+
+
+def test_an_owner_that_moves_again_is_waited_for_again(tree, holder, impatient):
+    process = holder()
+    process.send_signal(signal.SIGSTOP)
+    with _hold(KeyLocks(tree, "default"), limit=60) as heir:
+        assert not heir.locked
+        process.send_signal(signal.SIGCONT)
+        with _hold(KeyLocks(tree, "default"), limit=4.5) as turn:
+            assert not any(each.locked for each in turn.chain())
+
+
+def test_an_owner_of_a_release_without_beats_is_not_taken_for_stopped(locks, tree, holder, impatient):
+    holder().send_signal(signal.SIGSTOP)
+    (_folder(tree) / f"{KEY}.lock").write_text(json.dumps(ME.to_json()))
+    with _hold(locks, limit=4.5) as turn:
+        assert not any(each.locked for each in turn.chain())
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP], ids=errno.errorcode.get)

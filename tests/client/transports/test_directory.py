@@ -472,12 +472,12 @@ def test_a_sound_leftover_is_built_upon(transport: DirectoryTransport, root: Pat
 
 def test_leftovers_of_killed_writers_go_after_a_day(transport: DirectoryTransport, root: Path) -> None:
     folder_of(root).mkdir(parents=True)
-    old, new = (folder_of(root) / f"{TEMPORARY_PREFIX}{name}" for name in ("old", "new"))
-    for path, age in ((old, 90_000), (new, 3600)):
+    old, new, theirs = (folder_of(root) / f"{TEMPORARY_PREFIX}{name}" for name in ("0" * 32, "1" * 32, "photo.jpg"))
+    for path, age in ((old, 90_000), (new, 3600), (theirs, 90_000)):
         path.write_bytes(b"half")
         os.utime(path, (time.time() - age, time.time() - age))
     publish(transport)
-    assert (old.exists(), new.exists()) == (False, True)
+    assert (old.exists(), new.exists(), theirs.exists()) == (False, True, True)
 
 
 WRITER = """
@@ -530,3 +530,27 @@ def test_only_the_last_part_of_the_folder_is_made(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="No such file or directory"):
         transport.acquire(Kind.GRAPH, KEY, HOLDER)
     assert not (tmp_path / "mount").exists()
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.EAGAIN])
+@pytest.mark.parametrize("call", ["open", "link", "unlink"])
+def test_one_error_of_a_network_file_system_loses_no_entry(
+    root: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    transport = DirectoryTransport(root, "default")
+    granted = transport.acquire(KIND, KEY, HOLDER)
+    assert isinstance(granted, Granted)
+    real, left = getattr(os, call), [2]
+
+    def failing(*arguments: Any, **more: Any) -> Any:
+        writes = call != "open" or arguments[1] & os.O_CREAT
+        if writes and left[0]:
+            left[0] -= 1
+            raise OSError(code, os.strerror(code))
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(os, call, failing)
+    assert transport.publish(ENTRY, OUTPUTS, granted).created
+    monkeypatch.undo()
+    assert left == [0]
+    assert transport.fetch(KIND, KEY) is not None

@@ -7,24 +7,35 @@ import os
 import socket
 import threading
 import time
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from client.artifact import Compiled
+from client.cache import Cache
 from client.encoding import encode
 from client.errors import ConfigurationError, Denied, Failure, LeaseLost, Refused, TransportError, Unreachable
 from client.names import Kind
+from client.settings import Settings
 from client.transports import open_transport
 from client.transports.base import Damaged
+from client.transports.dial import dial
+from client.transports.endpoint import Origin
 from client.transports.http import HttpTransport
 from client.transports.limits import DEFAULT_LIMITS, Limits
+from client.transports.patience import Patience, patient
+from client.transports.redirects import SETTING, Redirects, is_elsewhere
 from client.wire import Granted, Holder, Wait
 from tests.client.programs import build, document, entry_of
 from tests.client.transports.raw_server import RawServer, answer
+from tests.support.faulty_server import rightly
+from tests.support.s3_faults import PassedTime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.client.transports.raw_server import Received
 
@@ -403,7 +414,7 @@ def test_a_list_of_revoked_entries_that_breaks_the_contract_is_unreachable(raw: 
 
 
 def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("client.transports.answers._MAX_JSON", 1000)
+    monkeypatch.setattr("client.transports.answers.MAX_ENTRY_JSON", 1000)
     with transport_to(fixed(answer(200, b" " * 2000))) as (transport, _), pytest.raises(Unreachable, match="1000"):
         transport.entry(Kind.GRAPH, KEY)
 
@@ -443,7 +454,7 @@ def test_a_late_publisher_asks_before_it_uploads() -> None:
     with transport_to(fixed(answer(200, json.dumps(ENTRY.to_json()).encode()))) as (transport, server):
         published = transport.publish(ENTRY, {"model.neff": NEFF}, None)
         assert not published.created
-        assert [request.method for request in server.requests] == ["GET"]
+        assert [request.method for request in server.requests] == ["GET", "HEAD"]  # is it there, and whole
 
 
 def test_a_hanging_name_server_costs_the_connect_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -563,3 +574,215 @@ def test_a_waiting_poll_has_its_own_deadline() -> None:
             transport.acquire(Kind.GRAPH, KEY, HOLDER)
         assert isinstance(transport.acquire(Kind.GRAPH, KEY, HOLDER, wait_seconds=5, seen_generation=3), Wait)
         assert json.loads(server.requests[-1].body)["seen_generation"] == 3
+
+
+# what a server cannot take just now
+
+YEAR = "31536000"
+
+
+class Overloaded:
+    """A server that refuses the first ``times`` of each write with ``status``, and asks to come back in a year."""
+
+    def __init__(self, status: int, times: int = 1) -> None:
+        self._status = status
+        self._times = times
+        self.seen: Counter[tuple[str, str]] = Counter()
+
+    def __call__(self, request: Received, sock: socket.socket) -> bytes:
+        if request.method == "GET":
+            return problem(404, "not_found")
+        call = request.method, request.target
+        self.seen[call] += 1
+        if self.seen[call] <= self._times:
+            return answer(self._status, b"{}", Content_Type="application/problem+json", Retry_After=YEAR)
+        return rightly({})(request, sock)
+
+
+WRITES: dict[str, Callable[[HttpTransport], object]] = {
+    "publish": lambda transport: transport.publish(ENTRY, {"model.neff": NEFF}, LEASE),
+    "acquire": lambda transport: transport.acquire(Kind.GRAPH, KEY, HOLDER),
+    "release": lambda transport: transport.release(Kind.GRAPH, KEY, LEASE),
+    "report": lambda transport: transport.report({}),
+    "renew": lambda transport: transport.renew(Kind.GRAPH, KEY, LEASE),
+}
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.share(6)
+def test_one_no_of_a_busy_server_loses_no_write_and_its_year_of_patience_is_not_kept(write: str, status: int) -> None:
+    clock = PassedTime()
+    busy = Overloaded(status)
+    with RawServer(busy) as server:
+        transport = HttpTransport(
+            server.url, "default", {}, limits=Limits(retry=60.0), monotonic=lambda: clock.now, sleep=clock.sleep
+        )
+        WRITES[write](transport)
+        transport.close()
+    assert set(busy.seen.values()) == {2}
+    assert clock.slept
+    assert max(clock.slept) <= 1.0
+
+
+def test_a_server_that_stays_busy_costs_a_write_no_more_than_a_part_of_the_callers_patience() -> None:
+    busy = Overloaded(503, times=1000)
+    clock = PassedTime()
+    with RawServer(busy) as server:
+        transport = HttpTransport(server.url, "default", {}, monotonic=lambda: clock.now, sleep=clock.sleep)
+        with patient(Patience(quiet=1.0)), pytest.raises(Unreachable, match="503"):
+            transport.release(Kind.GRAPH, KEY, LEASE)
+        transport.close()
+    assert sum(clock.slept) <= 0.4
+
+
+@pytest.mark.parametrize("status", [400, 409, 413, 422, 500, 507])
+def test_a_no_that_will_stay_one_is_not_asked_again(status: int) -> None:
+    busy = Overloaded(status, times=1000)
+    with transport_to(busy) as (transport, _), pytest.raises(TransportError):
+        transport.acquire(Kind.GRAPH, KEY, HOLDER)
+    assert list(busy.seen.values()) == [1]
+
+
+def test_what_a_job_compiled_last_is_uploaded_at_its_exit_although_each_write_was_refused_once(tmp_path: Path) -> None:
+    busy = Overloaded(503)
+    with RawServer(busy) as server:
+        settings = Settings(url=server.url, node_dir=tmp_path / "node")
+        cache = Cache(settings, open_transport=lambda: HttpTransport(server.url, "default", {}), upload_grace=0.0)
+        cache.get_or_compile(DOCUMENT, lambda: Compiled({"model.neff": NEFF}, 1.0))
+        cache.close()
+    assert busy.seen["PUT", f"/v1/default/graph/entries/{KEY}"] == 2
+
+
+# where a redirect may lead
+
+ELSEWHERE = (
+    "http://169.254.169.254/latest/meta-data/",
+    "https://169.254.169.254/latest/meta-data/",
+    "http://[fd00:ec2::254]/latest/meta-data/",
+    "http://[::ffff:169.254.169.254]/",
+    "http://[fe80::1]/",
+    "http://2852039166/",
+    "http://0xa9fea9fe/",
+    "http://metadata.google.internal/computeMetadata/v1/",
+    "http://10.0.0.1/",
+    "http://bucket.s3.amazonaws.com/object",
+    "https://s3.amazonaws.com.example.com/object",
+    "https://evil-s3.example.com/bucket.s3.amazonaws.com",
+    "https://elsewhere.example.com/object",
+)
+
+
+@pytest.mark.parametrize("location", ELSEWHERE)
+def test_a_server_leads_a_job_to_no_host_that_nothing_names_and_sends_the_program_itself(
+    location: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def look_up(host: str, port: int, **more: Any) -> Any:
+        asked.append((host, port))
+        return real(host, port, **more)
+
+    def leading_away(request: Received, sock: socket.socket) -> bytes:
+        # as every cache server does that redirects: never what is asked for under a condition
+        return hit() if "if-none-match" in request.headers else answer(307, Location=location, Neff_Entry=HEADER)
+
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with transport_to(leading_away) as (transport, server):
+        for _ in range(2):
+            found = transport.fetch(Kind.GRAPH, KEY)
+            assert found is not None
+            assert found.neff == NEFF
+        assert len(server.requests) == 3
+    assert {host for host, _ in asked} == {"127.0.0.1"}
+    (warning,) = caplog.messages
+    assert "NEURON_CACHE_REDIRECT_HOSTS" in warning
+
+
+def test_a_server_that_leads_away_whatever_it_is_asked_is_a_miss_with_the_setting_named() -> None:
+    with transport_to(fixed(answer(307, Location="http://169.254.169.254/"))) as (transport, server):
+        for _ in range(2):
+            with pytest.raises(Unreachable, match="NEURON_CACHE_REDIRECT_HOSTS"):
+                transport.fetch(Kind.GRAPH, KEY)
+        assert len(server.requests) == 3
+
+
+def test_a_redirect_to_a_host_that_the_setting_names_is_followed_and_nowhere_else() -> None:
+    target = Origin("https", "files.example.com", 443)
+    for word, followed in (
+        ("files.example.com", True),
+        (".example.com", True),
+        ("https://files.example.com", True),
+        ("example.com", False),
+        ("http://files.example.com", False),
+        ("", False),
+    ):
+        redirects = Redirects(Origin("https", "cache.example.org", 443), {SETTING: f"minio, {word}"})
+        assert (redirects.route(target) is not None) is followed, word
+        assert redirects.route(Origin("http", "files.example.com", 443)) is None
+
+
+@pytest.mark.parametrize("word", ["minio:9000", "ftp://minio", "http://", "a b", "*.example.com", "-,/"])
+def test_a_setting_that_names_no_hosts_is_said(word: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{SETTING}.*such as"):
+        HttpTransport("http://cache.example.org", "default", {SETTING: word})
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "bucket.s3.eu-west-1.amazonaws.com",
+        "s3.amazonaws.com",
+        "b.s3-accelerate.amazonaws.com",
+        "b.vpce-0a1b.s3.us-east-1.vpce.amazonaws.com",
+        "b--x.s3express-use1-az4.us-east-1.amazonaws.com",
+        "b.s3.cn-north-1.amazonaws.com.cn",
+    ],
+)
+def test_a_redirect_to_s3_is_followed_over_tls_only(host: str) -> None:
+    redirects = Redirects(Origin("http", "cache.example.org", 80), {})
+    assert redirects.route(Origin("https", host, 443)) is not None
+    assert redirects.route(Origin("http", host, 80)) is None
+
+
+def test_a_name_that_stands_for_this_machine_is_not_connected_to() -> None:
+    redirects = Redirects(Origin("https", "cache.example.org", 443), {SETTING: "files.example.com"})
+    route = redirects.route(Origin("https", "files.example.com", 443))
+    assert route is not None
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        for address in ("127.0.0.1", "::ffff:127.0.0.1", "169.254.169.254"):
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            found = [(family, socket.SOCK_STREAM, 0, "", (address, listener.getsockname()[1]))]
+            with pytest.raises(Unreachable, match="this machine alone"):
+                dial(route, 1.0, lookup=lambda host, port, found=found: found)  # type: ignore[misc] # bound by loop
+        listener.setblocking(False)  # noqa: FBT003 - its signature
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+@pytest.mark.parametrize(
+    ("address", "elsewhere"),
+    [
+        ("52.216.1.1", True),
+        ("10.0.0.1", True),
+        ("2600:1fa0::1", True),
+        ("fd12::1", True),
+        ("127.1.2.3", False),
+        ("::1", False),
+        ("::", False),
+        ("0.0.0.0", False),
+        ("169.254.169.254", False),
+        ("::ffff:169.254.169.254", False),
+        ("64:ff9b::a9fe:a9fe", False),
+        ("2002:a9fe:a9fe::1", False),
+        ("::169.254.169.254", False),
+        ("fe80::1%eth0", False),
+        ("fd00:ec2::254", False),
+        ("100.100.100.200", False),
+        ("168.63.129.16", False),
+        ("224.0.0.1", False),
+    ],
+)
+def test_every_way_to_write_this_machine_and_its_metadata_is_known(address: str, elsewhere: bool) -> None:
+    assert is_elsewhere(address) is elsewhere

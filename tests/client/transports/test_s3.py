@@ -299,6 +299,14 @@ def test_a_store_that_throttles_for_a_moment_is_waited_for(transport: S3Transpor
     assert works(transport)
 
 
+def test_a_store_that_asks_once_for_a_minute_loses_no_entry(url: str, proxy: FaultProxy) -> None:
+    # with the pauses that jobs have
+    transport = S3Transport(proxy.url(BucketUrl.parse(url).prefix), "default")
+    proxy.break_next("PUT", status=503, code="SlowDown", headers={"Retry-After": "60"})
+    assert works(transport)
+    transport.close()
+
+
 def test_a_store_that_throttles_for_long_is_done_without(
     transport: S3Transport, proxy: FaultProxy, clock: PassedTime
 ) -> None:

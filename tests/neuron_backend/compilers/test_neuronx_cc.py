@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -140,6 +141,21 @@ def test_only_the_modules_own_fault_is_a_lasting_failure(
         compiler.compile(ADD, configuration)
     assert caught.value.failure.failure_class == failure_class
     assert told in caught.value.failure.text
+
+
+def test_a_compiler_that_ends_well_and_leaves_nothing_is_told_of_with_module_command_line_and_its_own_log(
+    fake: FakeCompiler,
+) -> None:
+    compiler = NeuronxCc(environ(fake))
+    configuration = compiler.configuration(Kind.GRAPH)
+    fake.set_mode("no-file")
+    with pytest.raises(CompileError) as caught:
+        compiler.compile(ADD, configuration)
+    failure = caught.value.failure
+    assert f"module sha256 {hashlib.sha256(ADD).hexdigest()}, {len(ADD)} bytes" in failure.text
+    assert "neuronx-cc compile " in failure.text
+    assert "--target trn2 --lnc " in failure.text
+    assert "what the compiler tells its own log" in failure.log
 
 
 def test_a_chatty_compiler_blocks_nobody_and_its_last_words_are_kept(fake: FakeCompiler) -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -88,10 +89,21 @@ def _name() -> str:
     return found.name
 
 
-def test_the_library_is_named_by_torch_and_by_the_source(copied: Path) -> None:
-    version, _, digest = _name().removesuffix(".so").rpartition("-")
+def test_the_library_is_named_by_torch_its_build_the_machine_and_the_source(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    version, of_torch, machine, digest = _name().removesuffix(".so").rsplit("-", 3)
     assert version == torch.__version__
+    assert machine == os.uname().machine
     assert digest == build.source_digest()[:16]
+    with monkeypatch.context() as patch:
+        (tmp_path / "version.py").write_text("cuda = '13.0'\n")
+        patch.setattr(build, "_torch_folder", lambda: tmp_path)
+        assert f"-{of_torch}-" not in build._file_name(version)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "uname", lambda: SimpleNamespace(machine="aarch64"))
+        assert "-aarch64-" in build._file_name(version)
+        assert build.source_digest()[:16] != digest  # other flags
     source = copied / "neuron_backend" / "device" / "memory.h"
     source.write_text(source.read_text() + "// changed\n")
     script = "from neuron_backend.device import build; print(build.source_digest(), build.library_path())"
@@ -112,7 +124,7 @@ def test_the_library_is_named_by_torch_and_by_the_source(copied: Path) -> None:
     ("script", "complaint"),
     [
         ("echo 'memory.h:1: error: no' >&2; exit 1", "ended with 1:\nmemory.h:1: error: no"),
-        ('while [ "$1" != -o ]; do shift; done; echo garbage > "$2"', "a trial load of the library just built"),
+        ('while [ "$1" != -o ]; do shift; done; echo garbage > "$2"', "a trial load of "),
     ],
 )
 @pytest.mark.share(1)
@@ -172,6 +184,30 @@ def test_where_the_package_cannot_be_written_the_users_cache_takes_the_library(
     assert build.library_path({"HOME": str(tmp_path)}) == path
     with pytest.raises(build.BuildError, match="says where else to build"):
         build.build(compiler=str(compiler), environ={})
+
+
+@pytest.mark.parametrize("place", ["package", "user's cache", "package that cannot be written"])
+@pytest.mark.share(1)
+def test_a_library_that_does_not_load_is_built_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: Path, place: str
+) -> None:
+    package, environ = tmp_path / "_lib", {"HOME": str(tmp_path)}
+    cache = tmp_path / ".cache" / "neff-cache" / "device"
+    name = _name()
+    monkeypatch.setattr(build, "_package_directory", lambda: package)
+    torn = (cache if place == "user's cache" else package) / name
+    torn.parent.mkdir(parents=True, mode=0o700)
+    torn.write_bytes(b"\x7fELF torn")
+    torn.chmod(0o700)
+    if place.endswith("cannot be written"):
+        access = os.access
+        monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != package and access(path, mode))
+    assert build.library_path(environ) == torn
+    built = build.build(compiler=str(compiler), environ=environ)
+    assert build.library_path(environ) == built
+    assert built.parent == (package if place == "package" else cache)
+    assert built.stat().st_size > 10_000
+    assert build.build(compiler="no-such-compiler", environ=environ) == built
 
 
 def test_importing_the_builder_imports_no_torch(run_python: Callable[..., str]) -> None:
