@@ -34,7 +34,7 @@ def _reduced(storage: torch.UntypedStorage) -> tuple[Any, ...]:
 
 
 def _arrived(content: bytes, index: int) -> torch.UntypedStorage:
-    """Raises RuntimeError in a process that has no such device, or that was forked after the device was used."""
+    """Return the storage in this process; raises RuntimeError if it has no such device, or was forked after its use."""
     storage = torch.UntypedStorage(len(content), device=torch.device(DEVICE, index))
     if content:
         storage.copy_(torch.UntypedStorage.from_buffer(content, dtype=torch.uint8))  # type: ignore[attr-defined]

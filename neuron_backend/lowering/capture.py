@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._dynamo.convert_frame import compile_lock
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._guards import tracing
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.proxy_tensor import (
+    ProxyTorchDispatchMode,
+    PythonKeyTracer,
+    get_proxy_slot,
+    track_tensor_tree,
+)
 from torch.utils._python_dispatch import _disable_current_modes
 
 from neuron_backend.inferred_shapes import complete_inference
@@ -25,9 +30,9 @@ if TYPE_CHECKING:
 
     from torch.fx import GraphModule
 
-# make_fx keeps the current tracer in a module-level variable and patches torch.nn.Module.__call__ while it runs, so
-# two threads that trace at once would write into each other's graph. Reentrant, as a traced function may trace.
-TRACING = threading.RLock()
+# Dynamo's own. torch's tracers keep some of their state in the process, not in the thread: while Dynamo traces in one
+# thread, no other may. Reentrant, as a traced function may trace.
+TRACING = compile_lock
 
 complete_inference()
 
@@ -66,14 +71,28 @@ def trace(function: Callable[..., Sequence[torch.Tensor | None]], examples: Sequ
             # A write to an input itself would stay in the graph as a copy_ at its end.
             return function(*(tensor.clone() for tensor in tensors))
 
-        # "real" takes the inputs as they are: they are fake already.
-        tracer: Any = make_fx(functionalize(on_copies), decomposition_table=decompositions(), tracing_mode="real")
-        graph: GraphModule = tracer(*inputs)
-        if _writes(graph):
-            # A decomposition written with in-place operators: it ran below the functionalisation of the first pass.
-            again: Any = make_fx(functionalize(graph), decomposition_table=decompositions(), tracing_mode="real")
-            graph = again(*inputs)
-        return graph
+        graph = _recorded(functionalize(on_copies), inputs)
+        # A decomposition written with in-place operators ran below the functionalisation of the first pass.
+        return _recorded(functionalize(graph), inputs) if _writes(graph) else graph
+
+
+def _recorded(function: Callable[..., Sequence[torch.Tensor | None]], inputs: Sequence[torch.Tensor]) -> GraphModule:
+    """Return what ``function`` does with ``inputs``, which are fake, as `make_fx` does but without `Tracer.trace`.
+
+    That raises a flag and patches modules for all threads: a compiled function that another one calls, or has torch
+    compile, meanwhile fails.
+    """
+    tracer = PythonKeyTracer()
+    tracer.root, tracer.tensor_attrs = torch.nn.Module(), {}
+    tracer.graph = torch.fx.Graph(tracer_cls=PythonKeyTracer)
+    proxies = [tracer.create_proxy("placeholder", f"arg{position}", (), {}) for position in range(len(inputs))]
+    track_tensor_tree(list(inputs), proxies, constant=None, tracer=tracer)
+    mode: Any = ProxyTorchDispatchMode
+    with mode(tracer, "real", decomposition_table=decompositions()):
+        results = function(*inputs)
+    found = [each if each is None else get_proxy_slot(each, tracer, each, lambda slot: slot.proxy) for each in results]
+    tracer.create_node("output", "output", (tracer.create_arg(found),), {})
+    return torch.fx.GraphModule(tracer.root, tracer.graph)
 
 
 @contextlib.contextmanager

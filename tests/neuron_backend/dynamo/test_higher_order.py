@@ -10,12 +10,8 @@ from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.map import map as map_over
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch._dispatch.python import enable_python_dispatcher
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._mode_utils import no_dispatch
+from torch.nn.attention.flex_attention import flex_attention
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from neuron_backend.eager import dispatch
@@ -23,15 +19,15 @@ from neuron_backend.eager import dispatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = pytest.mark.filterwarnings("ignore:operator .* runs on the CPU, not on neuron:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:operator .* runs on the CPU, not on neuron:UserWarning"),
+    pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*autograd.function.Function.* should not be instantiated:DeprecationWarning"),
+]
 
 
 def _x(device: str) -> torch.Tensor:
-    return torch.linspace(-1, 1, 8, device="cpu").reshape(2, 4).to(device)
-
-
-def _zero(device: str) -> torch.Tensor:
-    return torch.tensor(0, device=device)
+    return torch.linspace(-1, 1, 8).reshape(2, 4).to(device)
 
 
 class _Cube(torch.autograd.Function):
@@ -52,7 +48,7 @@ def _region(x: torch.Tensor) -> torch.Tensor:
 
 
 def _counted(x: torch.Tensor) -> Any:
-    return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (_zero(x.device.type), x))
+    return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0, device=x.device), x))
 
 
 def _counted_outside(x: torch.Tensor, start: torch.Tensor) -> Any:
@@ -61,9 +57,8 @@ def _counted_outside(x: torch.Tensor, start: torch.Tensor) -> Any:
 
 def _captures(x: torch.Tensor) -> Any:
     step = torch.tensor(0.5, device=x.device)
-    return while_loop(
-        lambda i, y: (i < 3) & (y.sum() < 90), lambda i, y: (i + 1, y + step * x), (_zero(x.device.type), x)
-    )
+    start = torch.tensor(0, device=x.device)
+    return while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y + step * x), (start, x * 2))
 
 
 def _chosen(x: torch.Tensor) -> torch.Tensor:
@@ -78,22 +73,11 @@ def _mapped(x: torch.Tensor) -> Any:
 
 def _scanned(x: torch.Tensor) -> Any:
     start = torch.tensor([1.0, 1.0, 1.0, 1.0], device=x.device)
-    return scan(lambda carry, row: (carry + row, (carry * row).clone()), start, x)
+    return scan(lambda carry, row: (carry + row, carry * row), start, x)
 
 
 def _scanned_in_pairs(x: torch.Tensor) -> Any:
     return associative_scan(lambda one, other: one * other + 0 * one, x, 0, combine_mode="generic")
-
-
-def _attended(x: torch.Tensor) -> torch.Tensor:
-    value = x.reshape(1, 1, 2, 4)
-    return flex_attention(value, value * 2, value + 1, score_mod=lambda score, b, h, q, k: score + (q - k) * 0.5)
-
-
-def _attended_in_blocks(x: torch.Tensor) -> torch.Tensor:
-    value = x.reshape(1, 1, 2, 4)
-    mask = create_block_mask(lambda b, h, q, k: q >= k, 1, 1, 2, 2, device=x.device.type)
-    return flex_attention(value, value * 2, value + 1, block_mask=mask)
 
 
 def _noted(x: torch.Tensor) -> torch.Tensor:
@@ -117,9 +101,10 @@ def _own_function(x: torch.Tensor) -> torch.Tensor:
 
 
 def _vmapped(x: torch.Tensor) -> torch.Tensor:
-    return torch.vmap(
-        lambda row: row * torch.tensor([2.0, 0.0, 1.0, 3.0], device=x.device) + torch.tensor(1, device=x.device)
-    )(x)
+    def of_row(row: torch.Tensor) -> torch.Tensor:
+        return row * torch.tensor([2.0, 0.0, 1.0, 3.0], device=x.device) + torch.tensor(1, device=x.device)
+
+    return torch.vmap(of_row)(x)
 
 
 def _differentiated(x: torch.Tensor) -> torch.Tensor:
@@ -136,3 +121,63 @@ def _constants(x: torch.Tensor) -> Any:
 
 def _branch_on_a_constant(x: torch.Tensor) -> torch.Tensor:
     return x + 1 if bool(torch.tensor(4, device=x.device) - 2 > 1) else x - 1
+
+
+FUNCTIONS: list[Callable[[torch.Tensor], Any]] = [
+    *(_counted, _captures, _chosen, _mapped, _scanned, _scanned_in_pairs, _checkpointed, _checkpointed_reentrant),
+    *(_nested, _own_function, _vmapped, _differentiated, _constants, _branch_on_a_constant),
+]
+
+
+def _results(function: Callable[..., Any], device: str, *, gradient: bool) -> list[torch.Tensor]:
+    x = _x(device).requires_grad_(gradient)
+    results = [each for each in tree_leaves(function(x)) if isinstance(each, torch.Tensor)]
+    assert {each.device.type for each in results} == {device}
+    trained = [each.sum() for each in results if each.requires_grad]
+    if trained:
+        torch.stack(trained).sum().backward()
+        assert x.grad is not None
+        results.append(x.grad)
+    return [each.detach().cpu() for each in results]
+
+
+@pytest.mark.share(4)
+@pytest.mark.parametrize("gradient", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__.strip("_"))
+def test_functions_of_functions_and_constants_made_inside_compute_what_the_cpu_does(
+    function: Callable[[torch.Tensor], Any], *, gradient: bool
+) -> None:
+    expected = _results(function, "cpu", gradient=gradient)
+    with dispatch.without_plans():  # where an operator is called first must not matter
+        for backend in ("neuron", None, "aot_eager", "neuron"):
+            torch._dynamo.reset()
+            run = torch.compile(function, backend=backend) if backend else function
+            torch.testing.assert_close(_results(run, "neuron", gradient=gradient), expected)
+        torch.testing.assert_close(_results(run, "neuron", gradient=gradient), expected, msg="at the second call")
+
+
+def _outside(x: torch.Tensor, start: torch.Tensor) -> Any:
+    return while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y * 2), (start, x))
+
+
+@pytest.mark.parametrize("first", ["inside", "outside"])
+def test_a_loop_counts_wherever_its_counter_is_made_and_whichever_ran_first(first: str) -> None:
+    x = torch.ones(2, device="neuron")
+
+    def inside() -> Any:
+        return torch.compile(_counted, backend="neuron", fullgraph=True)(x)
+
+    def outside() -> Any:
+        return torch.compile(_outside, backend="neuron", fullgraph=True)(x, torch.tensor(0, device="neuron"))
+
+    with dispatch.without_plans():
+        for run in (inside, outside) if first == "inside" else (outside, inside):
+            torch._dynamo.reset()
+            count, value = run()
+            assert (count.item(), value.tolist()) == (3, [8, 8])
+
+
+def test_flex_attention_is_refused_and_computes_nothing_else() -> None:
+    value = torch.ones(1, 1, 2, 4, device="neuron")
+    with pytest.raises(ValueError, match="FlexAttention is only supported on"):
+        flex_attention(value, value, value)

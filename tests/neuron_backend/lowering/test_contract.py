@@ -6,18 +6,26 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from torch._C._functorch import _vmap_decrement_nesting, _vmap_increment_nesting
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
+from torch.utils.flop_counter import FlopCounterMode
 
 from neuron_backend.lowering import LoweringBug, UnsupportedOperator, decompositions, lower, trace, trim, used_inputs
 from neuron_backend.lowering.families import supported
 from neuron_backend.module import TensorSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 # Written to a file of its own, so that its path and line numbers can differ.
 PROGRAM = """
@@ -241,3 +249,43 @@ def test_threads_that_trace_and_lower_at_once_get_their_own_graphs() -> None:
     assert failures == []
     assert [len(each) for each in codes.values()] == [1] * 4
     assert len(set.union(*codes.values())) == 4
+
+
+@contextmanager
+def _in_a_trace_of_torchs_own() -> Iterator[None]:
+    with enable_python_dispatcher(), FakeTensorMode(), no_dispatch():
+        yield
+
+
+@contextmanager
+def _in_a_layer() -> Iterator[None]:
+    level = _vmap_increment_nesting(3, "error")
+    try:
+        yield
+    finally:
+        assert _vmap_decrement_nesting() == level
+
+
+@pytest.mark.parametrize(
+    "surroundings",
+    [
+        *(_in_a_trace_of_torchs_own, _in_a_layer, torch._C._DisableTorchDispatch, enable_python_dispatcher),
+        *(torch._C._AutoDispatchBelowAutograd, torch.inference_mode, partial(FlopCounterMode, display=False)),
+        *(partial(torch.autocast, "cpu"), partial(torch.device, "neuron")),
+    ],
+)
+def test_an_operator_is_traced_alike_wherever_it_is_called(
+    surroundings: Callable[[], AbstractContextManager[object]],
+) -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.softmax(x @ x.t() + torch.rand_like(x[:, :1]), -1).mT.sum(0), x.add_(1)]
+
+    examples = [torch.ones(3, 2)]
+    expected = trace(function, examples).code
+    with surroundings():
+        assert trace(function, examples).code == expected
+        before = torch._C._dispatch_tls_local_exclude_set(), torch._C._dispatch_tls_local_include_set()
+    assert "torch.ops.aten._softmax" in expected or "exp" in expected
+    with surroundings():
+        after = torch._C._dispatch_tls_local_exclude_set(), torch._C._dispatch_tls_local_include_set()
+    assert [str(each) for each in before] == [str(each) for each in after], "and leaves them as they were"
