@@ -54,7 +54,7 @@ class Unrun:
         """Nothing: it is not to be run yet."""
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return tensors of the signature, without values; no check fails. See `Executable` for what it does afterwards."""
+        """Return tensors without values, no check failed; see `Executable` for what it does afterwards."""
         if programs.recording():
             check_inputs(self.signature, inputs)
             outputs = [blank(spec.shape, spec.dtype) for spec in self.signature.outputs]
