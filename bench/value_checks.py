@@ -98,7 +98,7 @@ def main() -> None:
         ours, theirs = context.Pipe()
         context.Process(target=_work, args=(setting, theirs), daemon=True).start()
         ends[setting] = ours
-    names = next(end.recv() for end in ends.values())
+    names, _ = (end.recv() for end in ends.values())
     seconds: dict[tuple[str, str], list[float]] = {}
     for each in range(rounds):
         for name in names:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neuron_backend.lowering.user_line import user_line
+
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
 
@@ -28,10 +30,17 @@ class Check:
     operator: torch._ops.OpOverload
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
+    line: str
 
     def run(self, operand: torch.Tensor) -> None:
-        """Raise torch's own error unless ``operand`` is as it should be."""
-        self.operator(operand, *self.arguments, **self.keywords)
+        """Raise torch's own error unless ``operand`` is as it should be; that of an assertion with the user's line."""
+        try:
+            self.operator(operand, *self.arguments, **self.keywords)
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # torch exports it for users only
+            raise
+        except RuntimeError as error:
+            at = f", at {self.line}" if self.line else ""
+            raise RuntimeError(f"{error} (operator {self.operator}{at})") from None
 
 
 def take_checks(graph: GraphModule) -> tuple[Check, ...]:
@@ -43,7 +52,7 @@ def take_checks(graph: GraphModule) -> tuple[Check, ...]:
         if ordered or node.target in CHECKS:
             operator = node.args[1] if ordered else node.target
             operand, *arguments = node.args[2:] if ordered else node.args
-            checks.append(Check(operator, tuple(arguments), dict(node.kwargs)))
+            checks.append(Check(operator, tuple(arguments), dict(node.kwargs), user_line(node)))
             operands.append(operand)
             if ordered:
                 _drop_token(node, output)

@@ -252,7 +252,7 @@ def _refused(row: Row, function: Callable[..., Any], *, named: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-@pytest.mark.share(30)
+@pytest.mark.share(12)
 def test_what_the_cpu_refuses_is_refused_in_eager_code(name: str) -> None:
     row = ROWS[name]
     _refused(row, row.function, named=name not in _SILENT)  # the first call of the operator
@@ -264,7 +264,7 @@ def test_what_the_cpu_refuses_is_refused_in_eager_code(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-@pytest.mark.share(12)
+@pytest.mark.share(6)
 def test_what_the_cpu_refuses_is_refused_in_compiled_code(name: str) -> None:
     row = ROWS[name]
     compiled = torch.compile(row.function, backend="neuron")
