@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from cache_server.database.postgres import lock_id, postgres_engine
+from cache_server.database.postgres import lock_id, postgres_engine, see_writable
 from cache_server.errors import Problem
 from cache_server.locking import ProcessLocks
 
@@ -29,7 +29,6 @@ lock. Far beyond any work under a lock; whoever wakes up after it finds out in `
 
 _LOCK = text("SELECT pg_advisory_xact_lock(:id)")
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:id)")
-_PING = text("SELECT 1")
 
 _log = structlog.get_logger("cache_server.locking")
 
@@ -75,10 +74,10 @@ class PostgresLocks:
             connection.commit()
 
     def check(self) -> None:
-        """See that the lock this thread holds still stands; raises `SQLAlchemyError` if its connection is gone."""
+        """See that the lock this thread holds still stands; raises `SQLAlchemyError` if it binds nobody now."""
         connection: Connection | None = getattr(self._held, "connection", None)
         if connection is not None:
-            connection.execute(_PING)
+            see_writable(connection)
 
     def close(self) -> None:
         """Close the connections."""
@@ -115,7 +114,7 @@ class PostgresDuty:
 
     def _ask(self, connection: Connection) -> bool:
         if self._taken:
-            connection.execute(_PING)
+            see_writable(connection)
         elif connection.execute(_TRY_LOCK, {"id": lock_id("duty")}).scalar_one():
             self._taken = True
             _log.info("this server does the periodic work from now on")

@@ -27,7 +27,7 @@ from client.lookup import Lookup
 from client.memory import MAX_BYTES, MemoryTier
 from client.node.guard import GuardedTier
 from client.parts import Parts
-from client.record import add_to_summary
+from client.record import add_to_summary, look_ahead
 from client.remote import Remote
 from client.settings import Settings
 from client.single_flight import SingleFlight
@@ -237,6 +237,8 @@ class Cache:
             tell_unauthenticated(settings, notices)
         check = None if signing is None else signing.check
 
+        if settings.summary is not None:
+            look_ahead(settings.expand(settings.summary))
         node = None
         if settings.node_dir is not None and settings.mode != "off":
             node = GuardedTier(

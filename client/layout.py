@@ -16,10 +16,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from client.names import check_digest, check_project
+from client.names import Kind, check_digest, check_project, is_digest, is_project
 
 if TYPE_CHECKING:
-    from client.names import Kind
     from client.wire import Encoding, Output
 
 ENTRY_FILE = "entry.json"
@@ -30,9 +29,13 @@ BAD_PREFIX = "bad-"
 META = "meta"
 QUARANTINE = "quarantine"
 
+_OUTPUT_FILE = re.compile(rf"[0-9a-f]{{64}}(?:{re.escape(ZSTD_SUFFIX)})?")
+_TEMPORARY = re.compile(f"{TEMPORARY_PREFIX}[0-9a-f]{{32}}")
 _LEASE = re.compile(r"lease-([0-9]{8,})\.json")
 _META_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
 _META_PATH = re.compile(f"{META}/({_META_PART.pattern})/({_META_PART.pattern})/([0-9]{{12}})[.]json")
+_QUARANTINE_PARTS = 4
+_KINDS = frozenset(kind.value for kind in Kind)
 _TIME_PART = re.compile(r"[0-9][0-9A-Za-z.-]{0,63}")
 
 
@@ -65,6 +68,26 @@ def lease_generation(name: str) -> int | None:
     """Return the generation that a file's name stands for, or None if it names no lease."""
     match = _LEASE.fullmatch(name)
     return None if match is None else int(match[1])
+
+
+def is_temporary(name: str) -> bool:
+    """Return whether a writer of ours gave this name to what it had not finished."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def is_entry_file(name: str) -> bool:
+    """Return whether a file in an entry's folder can be ours: only such a one is ever removed from there."""
+    known = name == ENTRY_FILE or _OUTPUT_FILE.fullmatch(name) is not None
+    return known or lease_generation(name) is not None or is_temporary(name)
+
+
+def is_quarantine_folder(path: str) -> bool:
+    """Return whether ``path`` is a folder in which a server has set an entry aside."""
+    first, *rest = path.split("/")
+    if first != QUARANTINE or len(rest) != _QUARANTINE_PARTS:
+        return False
+    project, kind, key, time = rest
+    return is_project(project) and kind in _KINDS and is_digest(key) and _TIME_PART.fullmatch(time) is not None
 
 
 def quarantine_folder(project: str, kind: Kind, key: str, time: str) -> str:

@@ -75,7 +75,7 @@ def folder_entries(
         for folder in _matching([path.name for path in base.glob("??")], prefix[:2]):
             for path in sorted((base / folder).glob(f"{prefix}*/{layout.ENTRY_FILE}")):
                 with suppress(OSError, ValueError, RecursionError):
-                    if path.stat().st_size <= MAX_ENTRY_FILE:
+                    if path.is_file() and path.stat().st_size <= MAX_ENTRY_FILE:
                         entry = Entry.from_json(json.loads(path.read_bytes()))
                         if (entry.kind, entry.key) == (kind, path.parent.name):
                             yield entry

@@ -30,6 +30,16 @@ class Kind(StrEnum):
     FOREIGN = "foreign"
 
 
+def is_project(name: str) -> bool:
+    """Return whether ``name`` is a project's name."""
+    return _PROJECT.fullmatch(name) is not None and name not in _RESERVED_PROJECTS
+
+
+def is_digest(text: str) -> bool:
+    """Return whether ``text`` is 64 lower-case hexadecimal digits (a SHA-256): a key, or what an output is called."""
+    return _DIGEST.fullmatch(text) is not None
+
+
 def check_project(name: str) -> str:
     """Return ``name`` if it is a project's name, else raise `WireError`."""
     if not _PROJECT.fullmatch(name):

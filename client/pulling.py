@@ -122,7 +122,7 @@ class Puller:
         pulled that has no room, `OSError` and `client.node.permissions.UntrustedError` of the node tier.
         """
         self._stop.clear()
-        self._tier.tree.make_root()
+        self._tier.tree.claim()
         absent = [each for group in self._run(self._absent, _chunks(wanted, _LOOK)) for each in group]
         result = Pulled(present=len(wanted) - len(absent))
         found = [entry for group in self._run(self._find, _chunks(absent, self._source.batch)) for entry in group]

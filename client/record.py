@@ -6,12 +6,14 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from client.errors import WireError
 from client.node.tree import temporary_beside
+from client.stalls import folder_of
 from client.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 RECORD_SCHEMA = 1
 LOCK_WAIT = 5.0
+MAX_SUMMARY = 256 << 20
+"""Bytes of the largest summary that is read: three million keys."""
 _POLL = 0.02
 
 
@@ -41,13 +45,27 @@ def record_line(entry: Entry, label: str) -> bytes:
 def append_record(path: Path, line: bytes) -> None:
     """Append one line in one write: whole beside those of other processes, and kept however the job ends.
 
-    Raises `OSError`.
+    Raises `OSError`, also for a pipe that nobody reads, and if the file system does not answer.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.write(descriptor, line)
-    finally:
-        os.close(descriptor)
+
+    def append() -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(path, flags, 0o644)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+    folder_of(path).reach(append)
+
+
+def look_ahead(path: Path) -> None:
+    """Find out early whether a file system answers that is written to at exit, when no thread can be started any more.
+
+    What is wrong is said then, not now.
+    """
+    with suppress(OSError):
+        folder_of(path).reach(lambda: None)
 
 
 def add_to_summary(
@@ -59,15 +77,19 @@ def add_to_summary(
 ) -> None:
     """Add ``statistics`` to the summary at ``path``, which is made if need be, and replace it by a rename.
 
-    Processes that name one file take turns. Raises `OSError`, and `WireError` if ``path`` holds something else: that
-    is then left as it is.
+    Processes that name one file take turns. Raises `OSError`, also if the file system does not answer, and `WireError`
+    if ``path`` holds something else: that is then left as it is.
     """
+    folder_of(path).reach(lambda: _add(path, statistics, clock, sleep))
+
+
+def _add(path: Path, statistics: Statistics, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
     with _turn(path, clock, sleep):
         try:
-            total = Statistics.from_json(json.loads(path.read_bytes())).plus(statistics)
+            total = Statistics.from_json(json.loads(_read(path))).plus(statistics)
         except FileNotFoundError:
             total = statistics
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise WireError(f"{path} holds no summary ({error}): name another file, or remove it") from error
         temporary = temporary_beside(path)
         try:
@@ -76,6 +98,18 @@ def add_to_summary(
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def _read(path: Path) -> bytes:
+    """Return what is there; raises `ValueError` for what cannot be a summary, such as a pipe or a disk's image."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is no regular file")
+        if found.st_size > MAX_SUMMARY:
+            raise ValueError(f"it has {found.st_size} bytes")
+        return file.read(found.st_size + 1)
 
 
 @contextmanager

@@ -49,14 +49,15 @@ _BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 class Settings:
     """The client's settings. Times are in seconds, sizes in bytes.
 
-    ``node_dir`` None means that there is no node tier, ``url`` None that nothing is shared. ``summary`` and ``record``
-    are file names in which `expand` replaces ``%p`` and ``%r``. ``problems`` holds a sentence for each setting that
-    could not be followed.
+    ``node_dir`` None means that there is no node tier; ``node_fallback`` is used if this user cannot reach it. ``url``
+    None means that nothing is shared. ``summary`` and ``record`` are file names in which `expand` replaces ``%p`` and
+    ``%r``. ``problems`` holds a sentence for each setting that could not be followed.
     """
 
     url: str | None = None
     project: str = DEFAULT_PROJECT
     node_dir: Path | None = None
+    node_fallback: Path | None = None
     node_shared: bool = False
     node_max_bytes: int = NODE_MAX_BYTES
     node_max_age: float = NODE_MAX_AGE
@@ -87,6 +88,7 @@ class Settings:
             url=read.text("URL"),
             project=read.parsed("PROJECT", DEFAULT_PROJECT, check_project, "a-z, 0-9 and -, 1 to 63 characters"),
             node_dir=read.node_directory(),
+            node_fallback=read.node_fallback(),
             node_shared=read.choice("NODE_SHARED", ("private", "group"), "private") == "group",
             node_max_bytes=read.parsed("NODE_MAX_BYTES", NODE_MAX_BYTES, parse_bytes, "a size such as 20GiB"),
             node_max_age=read.parsed("NODE_MAX_AGE", NODE_MAX_AGE, parse_seconds, "seconds, or a time such as 30d"),
@@ -171,10 +173,8 @@ class _Reader:
 
     def node_directory(self) -> Path | None:
         given = self.text("NODE_DIR")
-        home = self._environ.get("HOME") or "~"
-        base = Path(self._environ.get("XDG_CACHE_HOME") or f"{home}/.cache")
         try:
-            path = (base / "neff-cache" if given is None else Path(given)).expanduser()
+            path = (self._default_directory() if given is None else Path(given)).expanduser()
         except RuntimeError:  # no HOME, and the user is in no password file: usual in containers
             self.problems.append(
                 "this user has no home directory, so there is no node tier: set NEURON_CACHE_NODE_DIR to a directory"
@@ -188,6 +188,16 @@ class _Reader:
             )
             return None
         return path
+
+    def node_fallback(self) -> Path | None:
+        try:
+            return None if self.text("NODE_DIR") is None else self._default_directory().expanduser().absolute()
+        except RuntimeError:
+            return None
+
+    def _default_directory(self) -> Path:
+        home = self._environ.get("HOME") or "~"
+        return Path(self._environ.get("XDG_CACHE_HOME") or f"{home}/.cache") / "neff-cache"
 
     def rank(self) -> int | None:
         for name in _RANKS:

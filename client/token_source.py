@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from client.errors import ConfigurationError
+from client.stalls import StalledError, folder_of
 from client.token import (
     TOKEN_COMMAND_VARIABLE,
     TOKEN_FILE_VARIABLE,
@@ -83,12 +84,21 @@ class TokenSource:
         return self._when_changed(user_token_path(self._environ), private=True)
 
     def _from_file(self, path: Path) -> str:
-        token = self._when_changed(path, private=False)
+        try:
+            token = self._when_changed(path, private=False)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{TOKEN_FILE_VARIABLE} cannot be followed: {error}") from error
         if token is None:
             raise ConfigurationError(f"{TOKEN_FILE_VARIABLE} names {path}, and there is no such file")
         return token
 
     def _when_changed(self, path: Path, *, private: bool) -> str | None:
+        try:
+            return folder_of(path).reach(lambda: self._read_again(path, private=private))
+        except StalledError as error:
+            raise ConfigurationError(f"the token file {path} cannot be read: {error.strerror}") from error
+
+    def _read_again(self, path: Path, *, private: bool) -> str | None:
         try:
             found = path.lstat() if private else path.stat()
         except FileNotFoundError:

@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import Engine, create_engine, delete, event, false, text
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from cache_server.database.models import LeaseRow
 from cache_server.database.postgres import postgres_engine, postgres_url
 from client.errors import ConfigurationError
 
@@ -135,9 +136,9 @@ class Database:
             return work(connection)
 
     def check(self) -> None:
-        """Return if the database answers, else raise `SQLAlchemyError`."""
-        with self.reading() as connection:
-            connection.execute(text("SELECT 1"))
+        """Return if the database takes writes, else raise `SQLAlchemyError`. Changes nothing."""
+        with self.transaction() as session:
+            session.execute(delete(LeaseRow).where(false()))
 
     def pools(self) -> dict[str, Connections]:
         """Return the state of each pool: on PostgreSQL one, ``shared`` by all but the locks."""

@@ -20,7 +20,7 @@ from cache_server.services.key_checks import KeyChecks, unnamed
 from cache_server.services.meta_checks import meta_findings
 from cache_server.stores.base import MetaName, StoredFile
 from client.errors import WireError
-from client.layout import ENTRY_FILE, QUARANTINE
+from client.layout import ENTRY_FILE, is_quarantine_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,8 +34,6 @@ SETTLE_SECONDS = 2.0
 """Seconds until a second look: longer than one step of a publish or removal takes."""
 
 _PAGE = 1000
-_QUARANTINE_PARTS = 5
-"""quarantine/<project>/<kind>/<key>/<time>"""
 
 
 class Fsck:
@@ -98,7 +96,7 @@ class Fsck:
                 found = self._checks.findings(connection, address, inside)
                 if found:
                     wrong[address] = found
-            elif _is_quarantine(folder):
+            elif is_quarantine_folder(folder):
                 report.quarantined += 1
             else:
                 for file in listed:
@@ -164,8 +162,3 @@ def _address_of(folder: str) -> Address | None:
     except WireError:
         return None
     return address if address is not None and address.path == folder else None
-
-
-def _is_quarantine(folder: str) -> bool:
-    parts = folder.split("/")
-    return len(parts) == _QUARANTINE_PARTS and parts[0] == QUARANTINE

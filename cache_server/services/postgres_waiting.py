@@ -23,7 +23,7 @@ from sqlalchemy import text
 
 from cache_server.address import Address
 from cache_server.database import entries, leases
-from cache_server.database.postgres import postgres_engine
+from cache_server.database.postgres import postgres_engine, see_writable
 from cache_server.services.waiting import LocalWaiters
 from client.errors import WireError
 from client.wire import Entry
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import psycopg
+    from sqlalchemy import Connection
     from sqlalchemy.orm import Session
 
     from cache_server.database.engine import Database
@@ -100,21 +101,25 @@ class PostgresWaiters(LocalWaiters):
                 with self._engine.connect() as connection:
                     connection.exec_driver_sql(f"LISTEN {CHANNEL}")
                     pause = _FIRST_PAUSE
-                    self._listen(cast("psycopg.Connection", connection.connection.driver_connection))
+                    self._listen(connection)
             except Exception as error:  # noqa: BLE001 - whatever it was, a server must not stay deaf
                 _log.warning("not listening: wake-ups from other servers come late", error=str(error), again_in=pause)
                 self._stopping.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
-    def _listen(self, connection: psycopg.Connection) -> None:
+    def _listen(self, listening: Connection) -> None:
         """Wake whoever is to be woken, until `stop` or until the connection breaks."""
+        connection = cast("psycopg.Connection", listening.connection.driver_connection)
         with selectors.DefaultSelector() as selector:
             selector.register(connection.fileno(), selectors.EVENT_READ)
             selector.register(self._stop_there, selectors.EVENT_READ)
-            next_poll = time.monotonic()
+            next_poll, polls = time.monotonic(), 0
             while not self._stopping.is_set():
                 left = next_poll - time.monotonic()
                 if left <= 0:
+                    if polls:
+                        see_writable(listening)  # else those who announce do so elsewhere
+                    polls += 1
                     self.look(self.waited_for())
                     next_poll = time.monotonic() + self._poll_seconds * (0.5 + self._draw())
                 elif selector.select(left):

@@ -1,4 +1,4 @@
-"""Whether this server should be sent requests: store, database and schema, and not about to stop.
+"""Whether this server should be sent requests: it can read, publish and give leases, and is not about to stop.
 
 Probes learn ok or not; what is wrong stands in the log, once for each change, and is told to administrators.
 """
@@ -61,6 +61,8 @@ class Readiness:
         try:
             with self._database.reading() as connection:
                 parts["schema"] = self._schema.judge(connection) or OK
+            if parts["schema"] == OK:
+                self._database.check()
         except SQLAlchemyError as error:
             # drivers like to spread over several lines
             parts["database"] = " ".join(str(getattr(error, "orig", None) or error).split())

@@ -13,7 +13,7 @@ from cache_server.clock import folder_stamp
 from cache_server.database import entries
 from cache_server.database.models import EntryState
 from cache_server.stores.base import Blob
-from client.layout import ENTRY_FILE
+from client.layout import ENTRY_FILE, is_entry_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -80,6 +80,7 @@ class Removal:
     def _erase(self, address: Address) -> None:
         self._store.remove(address, ENTRY_FILE)
         for file in self._store.files(address):
-            self._store.remove(address, file.name)
+            if is_entry_file(file.name):  # what somebody else has put there is not ours to remove
+                self._store.remove(address, file.name)
         with self._database.transaction() as session:
             entries.remove(session, address)

@@ -13,7 +13,7 @@ from cache_server.database import entries, leases
 from cache_server.database.models import EntryState
 from cache_server.errors import Problem
 from cache_server.stores.base import Blob, StoreError
-from client.layout import ENTRY_FILE
+from client.layout import ENTRY_FILE, is_entry_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,4 +113,5 @@ class Sweeping:
 
     def _orphans(self, address: Address, entry: Entry | None, files: list[StoredFile], now: float) -> list[StoredFile]:
         named = {ENTRY_FILE} if entry is None else {ENTRY_FILE, *(Blob.of(address, o).file_name for o in entry.outputs)}
-        return [file for file in files if file.name not in named and is_far(file.modified, self._orphan_seconds, now)]
+        orphans = [file for file in files if file.name not in named and is_entry_file(file.name)]
+        return [file for file in orphans if is_far(file.modified, self._orphan_seconds, now)]

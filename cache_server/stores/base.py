@@ -46,6 +46,10 @@ class Blob(NamedTuple):
         return output_file(self.sha256, self.encoding)
 
 
+MAX_SMALL_OBJECT = 64 << 20
+"""Bytes of the largest entry.json, or revision of policy, that is read into memory; a larger one is a `StoreError`."""
+
+
 class StoredFile(NamedTuple):
     """A file in an entry's folder: name, bytes as stored, and seconds since the epoch of its last change."""
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
-import shutil
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cache_server.address import Address
-from cache_server.stores.base import MetaName, StoredFile, StoreError
+from cache_server.stores.base import MAX_SMALL_OBJECT, MetaName, StoredFile, StoreError
 from cache_server.stores.local_files import FILE_MODE, LocalOutput, LocalUpload, store_errors, sync_folder
 from client.errors import WireError
-from client.layout import ENTRY_FILE, META, QUARANTINE, quarantine_folder
+from client.layout import ENTRY_FILE, META, QUARANTINE, is_entry_file, is_quarantine_folder, quarantine_folder
+from client.names import Kind, is_project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
     from cache_server.stores.base import Blob
 
 SERVER_LOCK = ".server.lock"
+MARKER = ".neff-cache-store"
+"""A file that says that the folder is ours: without it nothing is stored there, and nothing deleted."""
 _UPLOADS = ".uploads"
+_UPLOAD = re.compile("[0-9a-f]{32}")
+_KINDS = frozenset[str](Kind)
+_OWN_FILES = frozenset({SERVER_LOCK, MARKER, "lost+found"})
+_OWN_FOLDERS = frozenset({_UPLOADS, META, QUARANTINE})
 _FOLDER_MODE = 0o750
 _LINK_ATTEMPTS = 5
 
@@ -50,7 +57,9 @@ class LocalStore:
     def open(self) -> None:
         """Create the folder and see that hard links work there and never replace."""
         with store_errors(f"the store folder {self.root} cannot be used"):
-            self._uploads.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            self.root.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+            self._claim()
+            self._uploads.mkdir(mode=_FOLDER_MODE, exist_ok=True)
             first, second = self._new_temporary(), self._new_temporary()
             try:
                 first.touch(mode=FILE_MODE)
@@ -61,6 +70,35 @@ class LocalStore:
             finally:
                 first.unlink(missing_ok=True)
                 second.unlink(missing_ok=True)
+
+    def _claim(self) -> None:
+        """See that the folder is ours, by the marker that we leave in it; one of an older version gets it now."""
+        marker = self.root / MARKER
+        if marker.is_file():
+            return
+        stranger = next(self._strangers(), None)
+        if stranger is not None:
+            raise StoreError(
+                f"the store folder {self.root} holds what neff-cache did not make ({stranger!r}), and old files are"
+                " deleted in a store: name a new or empty folder with --store; if it is a store all the same, make an"
+                f" empty file {MARKER} in it"
+            )
+        with contextlib.suppress(FileExistsError):
+            marker.touch(mode=FILE_MODE, exist_ok=False)
+        sync_folder(self.root)
+
+    def _strangers(self) -> Iterator[str]:
+        """Yield what lies in the folder that no store has."""
+        for path in sorted(self.root.iterdir()):
+            name = path.name
+            if name in _OWN_FILES or name.startswith(".nfs"):
+                continue
+            if name not in _OWN_FOLDERS and not is_project(name):
+                yield name
+            elif name == _UPLOADS:
+                yield from (f"{name}/{each.name}" for each in path.iterdir() if not _UPLOAD.fullmatch(each.name))
+            elif name not in _OWN_FOLDERS:
+                yield from (f"{name}/{each.name}" for each in path.iterdir() if each.name not in _KINDS)
 
     def close(self) -> None:
         """Nothing is held between calls."""
@@ -111,7 +149,7 @@ class LocalStore:
         """Read ``entry.json``."""
         with store_errors("reading entry.json"):
             try:
-                return (self._folder(address) / ENTRY_FILE).read_bytes()
+                return _read(self._folder(address) / ENTRY_FILE)
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -219,7 +257,7 @@ class LocalStore:
         """Read a file."""
         with store_errors("reading policy"):
             try:
-                return (self.root / name.path).read_bytes()
+                return _read(self.root / name.path)
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -242,12 +280,12 @@ class LocalStore:
     def walk(self) -> Iterator[StoredFile]:
         """Walk the tree, folder by folder in the order of their names; links are files, never followed."""
         for file in self._walk(""):
-            if file.name != SERVER_LOCK:
+            if file.name not in _OWN_FILES:
                 yield file
 
     def unfinished(self) -> Iterator[StoredFile]:
         """List temporary files."""
-        return self._walk(f"{_UPLOADS}/")
+        return (file for file in self._walk(f"{_UPLOADS}/") if _UPLOAD.fullmatch(file.name.rpartition("/")[2]))
 
     def _walk(self, folder: str) -> Iterator[StoredFile]:
         folders: list[str] = []
@@ -275,7 +313,8 @@ class LocalStore:
         with store_errors("sweeping uploads"), os.scandir(self._uploads) as items:
             for item in items:
                 with contextlib.suppress(FileNotFoundError):
-                    if item.stat(follow_symlinks=False).st_mtime < before:
+                    ours = _UPLOAD.fullmatch(item.name) and item.is_file(follow_symlinks=False)
+                    if ours and item.stat(follow_symlinks=False).st_mtime < before:
                         Path(item.path).unlink()
                         removed += 1
         return removed
@@ -288,9 +327,28 @@ class LocalStore:
                 for kind in self._folders(project):
                     for key in self._folders(kind):
                         for entry in self._folders(key):
-                            if entry.stat().st_mtime < before:
-                                shutil.rmtree(entry)
-                                removed += 1
+                            ours = is_quarantine_folder(entry.relative_to(self.root).as_posix())
+                            if ours and entry.stat().st_mtime < before:
+                                removed += self._remove_quarantined(entry)
                         with contextlib.suppress(OSError):
                             key.rmdir()
         return removed
+
+    @staticmethod
+    def _remove_quarantined(folder: Path) -> bool:
+        """Remove what was set aside; False if something else lies there, which stays."""
+        for path in folder.iterdir():
+            if is_entry_file(path.name):
+                path.unlink()
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+            return True
+        return False
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        data = file.read(min(os.fstat(file.fileno()).st_size, MAX_SMALL_OBJECT) + 1)
+    if len(data) > MAX_SMALL_OBJECT:
+        raise StoreError(f"{path} is longer than the {MAX_SMALL_OBJECT} bytes that are read")
+    return data

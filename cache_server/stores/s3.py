@@ -11,10 +11,18 @@ import re
 from typing import TYPE_CHECKING
 
 from cache_server.address import Address
-from cache_server.stores.base import Blob, MetaName, StoredFile, StoreError, StoreFullError
+from cache_server.stores.base import MAX_SMALL_OBJECT, Blob, MetaName, StoredFile, StoreError, StoreFullError
 from client.encoding import MAX_SIZE
 from client.errors import WireError
-from client.layout import ENTRY_FILE, META, QUARANTINE, TEMPORARY_PREFIX, quarantine_folder
+from client.layout import (
+    ENTRY_FILE,
+    META,
+    QUARANTINE,
+    TEMPORARY_PREFIX,
+    is_entry_file,
+    is_quarantine_folder,
+    quarantine_folder,
+)
 from client.names import Kind
 from client.s3.bucket import Bucket
 from client.s3.errors import Reason, S3Error
@@ -33,7 +41,6 @@ PART_THREADS = 4
 _RESERVE = 4
 """Connections beside those of worker and part threads: probes and health checks."""
 _PROBE = re.compile(re.escape(TEMPORARY_PREFIX) + "[0-9a-f]{32}")
-_QUARANTINE_DEPTH = 4
 """Slashes in quarantine/<project>/<kind>/<key>/<time>."""
 
 
@@ -130,7 +137,10 @@ def _address_of(name: str) -> Address | None:
 
 def _is_ours(name: str) -> bool:
     """Whether a server may have left an unfinished upload or a probe of that name."""
-    return bool(_PROBE.fullmatch(name)) or name.startswith(f"{QUARANTINE}/") or _address_of(name) is not None
+    folder, _, file = name.rpartition("/")
+    if not folder:
+        return _PROBE.fullmatch(file) is not None
+    return is_entry_file(file) and (is_quarantine_folder(folder) or _address_of(name) is not None)
 
 
 class S3Store:
@@ -167,7 +177,18 @@ class S3Store:
     def read_entry(self, address: Address) -> bytes | None:
         """Read ``entry.json``."""
         with _store_errors():
-            return self._bucket.read(f"{address.path}/{ENTRY_FILE}")
+            return self._read(f"{address.path}/{ENTRY_FILE}")
+
+    def _read(self, name: str) -> bytes | None:
+        opened = self._bucket.open(name)
+        if opened is None:
+            return None
+        try:
+            if opened.size > MAX_SMALL_OBJECT:
+                raise StoreError(f"{name} is longer than the {MAX_SMALL_OBJECT} bytes that are read")
+            return b"".join(opened.chunks())
+        finally:
+            opened.close()
 
     def create_entry(self, address: Address, data: bytes) -> bool:
         """Write ``entry.json`` under the condition that there is none."""
@@ -244,7 +265,7 @@ class S3Store:
     def read_meta(self, name: MetaName) -> bytes | None:
         """Read an object."""
         with _store_errors():
-            return self._bucket.read(name.path)
+            return self._read(name.path)
 
     def meta(self, table: str = "", row: str = "") -> Iterator[MetaName]:
         """List the objects below ``meta/``."""
@@ -299,8 +320,8 @@ class S3Store:
         with _store_errors():
             for item in self._bucket.objects(f"{QUARANTINE}/"):
                 entry = item.name.rpartition("/")[0]
-                if entry.count("/") != _QUARANTINE_DEPTH:
-                    continue
+                if not is_quarantine_folder(entry) or not is_entry_file(item.name.rpartition("/")[2]):
+                    continue  # a bucket may have other users
                 youngest[entry] = max(youngest.get(entry, 0.0), item.modified)
                 names.setdefault(entry, []).append(item.name)
             old = [entry for entry, modified in youngest.items() if modified < before]

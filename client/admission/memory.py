@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,15 @@ if TYPE_CHECKING:
 
 SHARE = 0.8
 """Share of that memory which compilers may take together; the rest is for the job itself and the file cache."""
+
+
+def most_held() -> int:
+    """Return the bytes of the largest file that may be read into memory whole: half of what there is, if that is known.
+
+    A file's length is somebody else's word: one without content takes no disk, and all of the memory.
+    """
+    limit = memory_limit()
+    return sys.maxsize if limit is None else limit // 2
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:

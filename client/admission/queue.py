@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 SLOTS = ".slots"  # no project's name begins with a dot
 DOOR = "door"
 WAITING, RUNNING = "w-", "r-"
+_QUEUED = re.compile(f"{WAITING}[0-9]{{12,18}}-[0-9]+-[0-9a-f]{{16}}")
+_STARTED = re.compile(f"{RUNNING}[0-9]{{1,19}}-[0-9]+-[0-9a-f]{{16}}")
+"""Such names in full: no other file is counted, or removed."""
 EVERYTHING = 1 << 60
 """Bytes: the reservation of a compile that wants to be alone."""
 DOOR_LIMIT = 60.0
@@ -121,7 +125,7 @@ class Queue:
 
     def _join(self, ticket: _Ticket, directory: int, trust: Trust) -> None:
         """Take the last place in the queue. Only behind the door."""
-        last = max((_number(name) for name in self._files.list(directory) if name.startswith(WAITING)), default=0)
+        last = max(map(_number, filter(_QUEUED.fullmatch, self._files.list(directory))), default=0)
         ticket.name = unique_name(f"{WAITING}{last + 1:012d}-")
         ticket.descriptor = self._tree.open_lock_file(ticket.name, directory, trust)
         held_descriptors.add(ticket.descriptor)
@@ -133,10 +137,10 @@ class Queue:
         if ticket.descriptor is None:
             self._join(ticket, directory, trust)
         names = self._files.list(directory)
-        for name in sorted(name for name in names if name.startswith(WAITING) and name < ticket.name):
+        for name in sorted(name for name in names if _QUEUED.fullmatch(name) and name < ticket.name):
             if self._lives(name, directory, trust):
                 return False
-        running = [name for name in names if name.startswith(RUNNING)]
+        running = [name for name in names if _STARTED.fullmatch(name)]
         if not self._fits(size, running):
             running = [name for name in running if self._lives(name, directory, trust)]
             if not self._fits(size, running):
@@ -180,5 +184,4 @@ class Queue:
 
 def _number(name: str) -> int:
     """Return the number in a file's name: the place in the queue, or the bytes reserved."""
-    digits = name.split("-")[1]
-    return int(digits) if digits.isdigit() else 0
+    return int(name.split("-")[1])

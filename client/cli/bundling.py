@@ -169,7 +169,7 @@ def import_(
         raise bundles.BundleError(f"the bundle {file} is refused, nothing was stored: {shown}")
     if to is Target.NODE:
         tier = here.tier()
-        tier.tree.make_root()
+        tier.tree.claim()
         check_room(tier, manifest.size, here.settings.node_max_bytes)
     counts = Counter[_Outcome]()
     skipped: list[str] = []

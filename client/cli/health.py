@@ -1,5 +1,6 @@
 """Commands that keep this machine in order: ``doctor`` and ``gc``."""
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -53,10 +54,13 @@ def gc(
 ) -> None:
     """Shrink this machine's node tier to its bounds, least recently used entries first, and remove what is left over.
 
-    Jobs do this by themselves when they add entries; entries that are being read are safe.
+    Jobs do this by themselves when they add entries; entries that are being read are safe. In a folder that holds what
+    neff-cache did not make nothing is done, and the status is 2.
     """
     here = Here.open()
     tier = here.tier()
+    with suppress(FileNotFoundError):  # nothing is there yet
+        tier.tree.claim(make=False)
     bound = here.settings.node_max_bytes if max_bytes is None else _size(max_bytes)
     before = sum(1 for _ in node_entries(tier))
     freed = Evictor(tier.tree, bound, max_age=here.settings.node_max_age).sweep()

@@ -250,7 +250,7 @@ def put(
             entry, created, where = published.entry, published.created, transport.address
     else:
         tier = here.tier()
-        tier.tree.make_root()
+        tier.tree.claim()
         created, where = tier.put(entry, outputs[MAIN_OUTPUT]), f"node tier {tier.tree.root}"
         here.evictor(tier).written(len(outputs[MAIN_OUTPUT]))
     if as_json:

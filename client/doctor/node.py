@@ -7,9 +7,10 @@ import stat
 from typing import TYPE_CHECKING
 
 from client.doctor.base import Finding, note, ok, problem
-from client.node.files import Files
 from client.node.permissions import Trust, UntrustedError
+from client.node.place import ADVICE, open_files
 from client.node.tree import Tree
+from client.node.watched import WatchedFiles
 from client.sizes import size_text
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ def check(surroundings: Surroundings) -> Iterator[Finding]:
     if root is None:
         yield problem("there is no node tier", "set NEURON_CACHE_NODE_DIR to a directory on a local disk")
         return
+    files = open_files(root)
+    if isinstance(files, WatchedFiles) and files.place.is_given_up:
+        yield problem(f"{root} does not answer, as if a network file system were gone", ADVICE)
+        return
     try:
         status = root.lstat()
     except FileNotFoundError:
@@ -40,9 +45,10 @@ def check(surroundings: Surroundings) -> Iterator[Finding]:
     mode = stat.S_IMODE(status.st_mode)
     shown = f"{root}, owner {status.st_uid}, group {status.st_gid}, mode {mode:04o}"
     signed = settings.signature_mode == "require"
-    tree = Tree(root, shared=settings.node_shared, files=Files(), signed=signed)
+    tree = Tree(root, shared=settings.node_shared, files=files, signed=signed)
     try:
         Trust.of_tier(status, shared=settings.node_shared, path=str(root), signed=signed)
+        tree.check()
         with tree.directory():
             pass
     except UntrustedError as error:

@@ -5,6 +5,7 @@ Layouts are tables and small rules over paths, so that they are the same for a d
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 LOCK_SUFFIX = ".lock"
 TEMPORARY_PREFIX = ".neff-cache-"
 """Begins the name of what we are still writing into another cache's directory; no cache takes it for one of its own."""
+TEMPORARY = re.compile(re.escape(TEMPORARY_PREFIX) + "[0-9a-f]{16}")
+"""Such a name in full: nothing else is ever removed from another cache's directory."""
 
 
 class State(StrEnum):

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from client.errors import ConfigurationError
-from client.foreign.layout import TEMPORARY_PREFIX, State
+from client.foreign.layout import TEMPORARY, TEMPORARY_PREFIX, State
 from client.node.files import ABSENT, Files, is_directory
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class Writer:
         for name in files.list(directory):
             with suppress(OSError):
                 status = files.status_of(name, directory)
-                if name.startswith(TEMPORARY_PREFIX):
+                if TEMPORARY.fullmatch(name):
                     if self._now() - status.st_mtime > LEFTOVER_SECONDS:
                         removed += 1
                         if is_directory(status):

@@ -15,8 +15,8 @@ from client.failures import read_tail
 from client.key import normalise_compiler_version
 from client.launcher.passing import compiler_environment
 from client.launcher.remembered import FOLDER
-from client.node.files import Files
 from client.node.permissions import UntrustedError
+from client.node.place import open_files
 from client.node.tree import Tree
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ _POLL_SECONDS = 0.05
 def ask(program: str, environ: Mapping[str, str], memory: Memory) -> str:
     """Return the version that ``program`` says it has; raises `ConfigurationError` if it says none."""
     tier = memory.tier
-    tree = None if tier is None else Tree(Path(tier.root), shared=tier.shared, files=Files())
+    tree = None
+    if tier is not None:
+        root = Path(tier.root)
+        tree = Tree(root, shared=tier.shared, files=open_files(root))
     with _turn(tree, memory.name):
         known = memory.recall()
         if known is not None:
@@ -65,17 +68,16 @@ def _said(program: str, environ: Mapping[str, str]) -> str:
 def _turn(tree: Tree | None, name: str) -> Iterator[None]:
     """Wait while another process asks; without a usable tier, or after `VERSION_SECONDS`, ask all the same."""
     descriptor = None
-    files = Files()
     try:
         if tree is not None:
             with suppress(OSError, UntrustedError):
-                tree.make_root()
+                tree.claim()
                 with tree.directory(FOLDER, make=True) as (directory, trust):
                     descriptor = tree.open_lock_file(f"{name}.lock", directory, trust)
                 deadline = time.monotonic() + VERSION_SECONDS
-                while not files.lock(descriptor) and time.monotonic() < deadline:
+                while not tree.files.lock(descriptor) and time.monotonic() < deadline:
                     time.sleep(_POLL_SECONDS)
         yield
     finally:
-        if descriptor is not None:
-            files.close(descriptor)
+        if tree is not None and descriptor is not None:
+            tree.files.close(descriptor)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from client.launcher.tier import Tier
-from client.node.files import Files
 from client.node.permissions import UntrustedError
+from client.node.place import open_files
 from client.node.tree import Tree
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ _MAX_REASON = 200
 def count_passed(environ: Mapping[str, str], why: str) -> None:
     """Note that a compile was passed on; never raises for what the file system does."""
     line = json.dumps({"time": round(time.time(), 3), "why": why[:_MAX_REASON]}).encode() + b"\n"
-    files = Files()
     with suppress(OSError, ValueError, UntrustedError):
-        tree = _tree(environ, files)
-        tree.make_root()
+        tree = _tree(environ)
+        files = tree.files
+        tree.claim()
         with tree.directory(FOLDER, make=True) as (directory, trust):
             descriptor = tree.open_lock_file(FILE, directory, trust)
             try:
@@ -54,9 +54,10 @@ def read_passed(environ: Mapping[str, str]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _tree(environ: Mapping[str, str], files: Files) -> Tree:
+def _tree(environ: Mapping[str, str]) -> Tree:
     tier = Tier(environ)
-    return Tree(Path(tier.root), shared=tier.shared, files=files)
+    root = Path(tier.root)
+    return Tree(root, shared=tier.shared, files=open_files(root))
 
 
 def _append(descriptor: int, line: bytes) -> None:

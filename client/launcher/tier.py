@@ -12,6 +12,7 @@ import os
 import time
 
 from client.launcher.digest import sha256
+from client.mounts import may_stall
 from client.names import DEFAULT_PROJECT, MAIN_OUTPUT, check_project
 from client.node.files import Files
 from client.node.permissions import Trust
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 LAYOUT = "v1"
 ENTRY_FILE = "entry.json"
 TOUCH_AFTER = 60.0
+LARGE = 1 << 30
 KIND = "cc"
 _OUT_OF_THE_ORDINARY = ("NEURON_CACHE_SUMMARY", "NEURON_CACHE_RECORD")
 
@@ -61,9 +63,17 @@ class Tier:
     def read(self, folders: Sequence[str], names: Sequence[str], *, touch: bool = False) -> list[bytes]:
         """Return the bytes of files in one folder of the tier.
 
-        Raises OSError and `client.node.permissions.UntrustedError`. With ``touch`` the folder's time of last use is
-        set, as far as that is possible.
+        Raises OSError, also if they are not read within `client.stalls.LIMIT` seconds, and
+        `client.node.permissions.UntrustedError`. With ``touch`` the folder's time of last use is set, as far as that is
+        possible.
         """
+        if not may_stall(self.root):
+            return self._read(folders, names, touch=touch)
+        from client.stalls import place_of  # noqa: PLC0415 - on a disk of this machine a hit does without
+
+        return place_of(self.root).call(lambda: self._read(folders, names, touch=touch))
+
+    def _read(self, folders: Sequence[str], names: Sequence[str], *, touch: bool) -> list[bytes]:
         files = Files()
         directory = files.open_directory(self.root)
         try:
@@ -90,6 +100,8 @@ def _read(files: Files, name: str, directory: int, trust: Trust) -> bytes:
     try:
         status = files.status(descriptor)
         trust.check(status, name)
+        if status.st_size > LARGE:
+            raise ValueError  # the client proper compares it with the memory that there is
         return files.read(descriptor, status.st_size)
     finally:
         files.close(descriptor)

@@ -5,6 +5,7 @@ first line is the last measurement, and the one that finds the sum beyond the bo
 and evicts. Only one at a time does so. What nobody has used for too long goes once a day: the time of the lock file
 ``<root>/v1/sweep.lock`` is that of the last sweep.
 
+Only what we could have made is looked at, let alone removed: `client.node.ownership` says by which names it is known.
 An entry is renamed away before its files go, so nobody ever finds half of one; readers hold whole programs in memory,
 so taking one that is being read costs at most a miss.
 """
@@ -17,10 +18,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from client.names import Kind, is_project
 from client.node.files import is_directory
-from client.node.lock import LOCKS
+from client.node.ownership import (
+    ENTRY_FILES,
+    LOCKS,
+    TEMPORARY,
+    is_bad,
+    is_entry,
+    is_lock_file,
+    is_prefix,
+    is_temporary,
+)
 from client.node.permissions import UntrustedError
-from client.node.tier import BAD, TEMPORARY
 from client.node.tree import LAYOUT, unique_name
 
 if TYPE_CHECKING:
@@ -133,12 +143,12 @@ class Evictor:
 
     def _items(self) -> Iterator[_Item]:
         """Walk over all entries, and remove what killed processes left behind."""
-        for project in self._children():
-            for kind in self._children(project):
+        for project in filter(is_project, self._children()):
+            for kind in frozenset[str](Kind).intersection(self._children(project)):
                 for name in self._children(project, kind):
-                    if name == LOCKS or name.startswith(BAD):
+                    if name == LOCKS or is_bad(name):
                         self._tidy(name, project, kind)
-                    else:
+                    elif is_prefix(name):
                         yield from self._entries(project, kind, name)
 
     def _entries(self, project: str, kind: str, prefix: str) -> Iterator[_Item]:
@@ -146,15 +156,20 @@ class Evictor:
             for key in self._files.list(parent):
                 with suppress(OSError):
                     used = self._files.status_of(key, parent).st_mtime
-                    if not key.startswith(TEMPORARY):
-                        yield _Item(used, self._size(key, parent), (project, kind, prefix, key))
-                    elif self._now() - used > DAY:
+                    if is_entry(key, prefix):
+                        size = self._size(key, parent)
+                        if size is not None:
+                            yield _Item(used, size, (project, kind, prefix, key))
+                    elif is_temporary(key) and self._now() - used > DAY:
                         self._tree.remove(key, parent)
 
-    def _size(self, name: str, parent: int) -> int:
+    def _size(self, name: str, parent: int) -> int | None:
+        """Return the bytes of an entry; None if something lies in its folder that is not ours."""
         descriptor = self._files.open_directory(name, parent)
         try:
             names = self._files.list(descriptor)
+            if not ENTRY_FILES.issuperset(names):
+                return None
             return sum(self._files.status_of(child, descriptor).st_size + BLOCK for child in names)
         finally:
             self._files.close(descriptor)
@@ -162,12 +177,12 @@ class Evictor:
     def _tidy(self, name: str, project: str, kind: str) -> None:
         """Remove a damaged entry after a week, and locks and failures of processes that are gone after a day."""
         with suppress(OSError, UntrustedError), self._tree.directory(project, kind) as (namespace, _):
-            if name.startswith(BAD):
+            if name != LOCKS:
                 if self._now() - self._files.status_of(name, namespace).st_ctime > 7 * DAY:
                     self._tree.remove(name, namespace)
                 return
             with self._tree.directory(project, kind, LOCKS) as (locks, trust):
-                for left in self._files.list(locks):
+                for left in filter(is_lock_file, self._files.list(locks)):
                     if self._now() - self._files.status_of(left, locks).st_mtime > DAY:
                         self._remove_unlocked(left, locks, trust)
 

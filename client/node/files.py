@@ -12,6 +12,12 @@ import fcntl
 import os
 import stat
 
+from client import mounts
+
+TYPE_CHECKING = False  # as in the launcher, whose hits have no time for typing
+if TYPE_CHECKING:
+    from pathlib import Path
+
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a planted pipe must not hang a job
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -23,7 +29,17 @@ ABSENT = frozenset({errno.ENOENT, errno.ESTALE})
 
 
 class Files:
-    """The calls of the real file system. Each raises `OSError` as the kernel reports it."""
+    """The calls of the real file system. Each raises `OSError` as the kernel reports it.
+
+    ``moved`` counts the bytes that were read and written, ``piece`` bytes at a time at most.
+    """
+
+    moved = 0
+    piece = 1 << 62
+
+    def may_stall(self, path: str) -> bool:
+        """Return whether calls on ``path`` may never return; itself it always does: see `client.mounts`."""
+        return mounts.may_stall(path)
 
     def open_directory(self, name: str | os.PathLike[str], parent: int | None = None) -> int:
         """Open a directory and return its descriptor; a symbolic link is ENOTDIR or ELOOP."""
@@ -53,6 +69,17 @@ class Files:
         """Create a directory."""
         os.mkdir(name, mode, dir_fd=parent)
 
+    def make_root(self, path: Path, mode: int, exact: bool) -> None:
+        """Create a tier's own directory if it is not there, parents by the umask, itself too unless ``exact``."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=mode)
+        except FileExistsError:
+            return
+        if exact:
+            # mkdir takes neither the set-group-id bit nor what the umask forbids
+            path.chmod(mode)
+
     def set_mode(self, descriptor: int, mode: int) -> None:
         """Set permission bits, whatever the process's umask says."""
         os.fchmod(descriptor, mode)
@@ -70,18 +97,21 @@ class Files:
         chunks: list[bytes] = []
         offset = 0
         while offset < size:
-            chunk = os.pread(descriptor, size - offset, offset)
+            chunk = os.pread(descriptor, min(size - offset, self.piece), offset)
             if not chunk:
                 break
             chunks.append(chunk)
             offset += len(chunk)
+            self.moved += len(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def write(self, descriptor: int, data: bytes) -> None:
         """Write all of ``data``."""
         view = memoryview(data)
         while view:
-            view = view[os.write(descriptor, view) :]
+            written = os.write(descriptor, view[: self.piece])
+            view = view[written:]
+            self.moved += written
 
     def overwrite(self, descriptor: int, data: bytes) -> None:
         """Make ``data`` the whole content of an opened file."""

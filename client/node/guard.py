@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import errno
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from client.errors import ConfigurationError
 from client.node.eviction import Evictor
 from client.node.lock import KeyLocks, Turn
 from client.node.outage import Outage
+from client.node.ownership import NotOursError
 from client.node.permissions import UntrustedError
+from client.node.place import ADVICE, find_site
 from client.node.tier import DamagedEntryError, NodeTier, Stored
+from client.stalls import StalledError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from client.errors import Failure
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
     from client.warnings import Notices
     from client.wire import Entry, Holder
 
+T = TypeVar("T")
+Doing: TypeAlias = Literal["read", "write", "lock"]
+"""What a call is for. Locks, and what lies beside them, only save work: a job goes on without, and keeps its hits."""
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
@@ -34,8 +42,10 @@ _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 class GuardedTier:
     """`NodeTier`, `KeyLocks` and `Evictor` of one project, none of which can fail any more.
 
-    A tier that others can write is refused: one warning, and from then on there is none (`ConfigurationError` where
-    ``NEURON_CACHE_ON_ERROR=fail``). ``met`` is called with the kind of the program for each fault.
+    Every method goes through `_attempt` or `_entered`, where whatever is raised becomes one warning for each cause. A
+    tier that others can write, or that is not ours, is refused: from then on there is none. Only where
+    ``NEURON_CACHE_ON_ERROR=fail`` that is a `ConfigurationError`, and never in place of what a compiler said. ``met``
+    is called with the kind of the program for each fault.
     """
 
     def __init__(
@@ -51,55 +61,50 @@ class GuardedTier:
         now: Callable[[], float] = time.time,
         check: SignatureCheck | None = None,
     ) -> None:
-        self._tier = NodeTier(root, settings.project, shared=settings.node_shared, files=files, now=now, check=check)
+        """Raise `ConfigurationError` for a tier that cannot be reached, where ``NEURON_CACHE_ON_ERROR=fail``."""
+        site = find_site(root, settings.node_fallback, files)
+        shared = settings.node_shared and site.root == root
+        self._tier = NodeTier(site.root, settings.project, shared=shared, files=site.files, now=now, check=check)
         self._locks = KeyLocks(self._tier.tree, settings.project, clock=clock, sleep=sleep, now=now)
         self._evictor = Evictor(self._tier.tree, settings.node_max_bytes, max_age=settings.node_max_age, now=now)
         self._clock = clock
         self._sleep = sleep
         self._now = now
-        self._root = root
+        self._root = site.root
         self._settings = settings
         self._notices = notices
         self._met = met
-        self._refused = False
-        self._made = False
+        self._refused = not site.usable
         self._writable = True
+        if site.problem:
+            if settings.on_error == "fail":
+                raise ConfigurationError(site.problem)
+            notices.warn("node tier out of reach", site.problem)
 
     def get(self, kind: Kind, key: str) -> Stored | None:
         """Return the verified entry, or None."""
-        if self._refused:
-            return None
-        try:
-            return self._tier.get(kind, key)
-        except DamagedEntryError as error:
-            self._met(kind)
-            self._notices.warn("damaged disk", f"a damaged entry in {self._root} was set aside: {error}")
-        except UntrustedError as error:
-            self._refuse(kind, error)
-        except OSError as error:
-            self._fault(kind, error, "read")
-        return None
+        return None if self._refused else self._attempt("read", kind, self._tier.get, kind, key)
 
     def put(self, entry: Entry, neff: bytes) -> Stored | None:
         """Store an entry; return the one that stands there instead, if another process was first."""
-        if self._refused or not self._writable:
-            return None
+        return self._attempt("write", entry.kind, self._put, entry, neff) if self._usable else None
+
+    def _put(self, entry: Entry, neff: bytes) -> Stored | None:
+        tree = self._tier.tree
         for last in (False, True):
             try:
-                self._make_root()
+                tree.claim()
                 if not self._tier.put(entry, neff):
                     return self.get(entry.kind, entry.key)
-                self._evictor.written(len(neff))
-            except UntrustedError as error:
-                self._refuse(entry.kind, error)
+                break
             except OSError as error:
-                if error.errno == errno.ENOENT and not last:
-                    self._made = False  # somebody removed the tier under us
-                    continue
-                if error.errno in _FULL and not last and self._evictor.make_room(len(neff)):
-                    continue
-                self._fault(entry.kind, error, "write")
-            break
+                if last or isinstance(error, StalledError):
+                    raise
+                if error.errno == errno.ENOENT:
+                    tree.forget()  # somebody removed the tier under us
+                elif error.errno not in _FULL or not self._evictor.make_room(len(neff)):
+                    raise
+        self._evictor.written(len(neff))
         return None
 
     @contextmanager
@@ -107,21 +112,22 @@ class GuardedTier:
         self, kind: Kind, key: str, holder: Holder, *, waiting: Callable[[Holder | None, float], None]
     ) -> Iterator[Turn]:
         """Wait for our turn to work on a key on this node; without a usable tier it is always our turn."""
-        if self._refused or not self._writable:
-            yield Turn(None)
+        if self._usable:
+            self._attempt("write", kind, self._tier.tree.claim)
+        if not self._usable:
+            yield Turn()
             return
-        try:
-            self._make_root()
-        except OSError as error:
-            self._fault(kind, error, "write")
-        with self._locks.hold(
+        hold = self._locks.hold(
             kind,
             key,
             holder,
             limit=self._settings.wait_limit,
             arrived=lambda: self.get(kind, key) is not None,
             waiting=waiting,
-        ) as turn:
+        )
+        with self._entered(kind, hold, Turn()) as turn:
+            if turn.refused is not None:
+                self._judge("lock", kind, turn.refused, may_raise=True)
             yield turn
 
     @contextmanager
@@ -132,9 +138,16 @@ class GuardedTier:
 
         Gives a function that takes the bytes which the compile took in the end, from which the next ones learn.
         """
-        if self._refused or not self._writable:
-            yield lambda _: None
+        if not self._usable:
+            yield _learn_nothing
             return
+        with self._entered(kind, self._admitted(kind, compiler, module_bytes, alone=alone), _learn_nothing) as learn:
+            yield learn
+
+    @contextmanager
+    def _admitted(
+        self, kind: Kind, compiler: CompilerIdentity, module_bytes: int, *, alone: bool
+    ) -> Iterator[Callable[[int | None], None]]:
         from client.admission import estimate, memory, queue  # noqa: PLC0415 - what is found compiled needs none of it
 
         settings, estimator = self._settings, estimate.Estimator(self._tier.tree)
@@ -152,7 +165,7 @@ class GuardedTier:
 
         def learn(peak: int | None) -> None:
             if peak:
-                estimator.learn(compiler, module_bytes, peak)
+                self._attempt("lock", kind, estimator.learn, compiler, module_bytes, peak)
 
         size = estimator.estimate(compiler, module_bytes)
         with line.enter(size, limit=settings.wait_limit, waiting=waiting, alone=alone) as admitted:
@@ -171,58 +184,77 @@ class GuardedTier:
 
     def leave_failure(self, kind: Kind, key: str, failure: Failure, host: str) -> None:
         """Leave a failed compile to those who wait behind us."""
-        if self._refused or not self._writable:
-            return
-        try:
-            self._locks.leave_failure(kind, key, failure, host)
-        except UntrustedError as error:
-            self._refuse(kind, error)
-        except OSError as error:
-            self._fault(kind, error, "write")
+        if self._usable:
+            self._attempt("lock", kind, self._locks.leave_failure, kind, key, failure, host)
 
     def forget_failure(self, kind: Kind, key: str) -> None:
         """Forget a failure that the last compile has overtaken."""
-        if not self._refused and self._writable:
-            self._locks.forget_failure(kind, key)
+        if self._usable:
+            self._attempt("lock", kind, self._locks.forget_failure, kind, key)
 
     def keep_log(self, kind: Kind, key: str, text: str) -> str | None:
         """Keep what a compiler said beside the lock of its key; return the file's path, None if there is none."""
-        if self._refused or not self._writable:
-            return None
-        try:
-            return self._locks.keep_log(kind, key, text)
-        except UntrustedError as error:
-            self._refuse(kind, error)
-        except OSError as error:
-            self._fault(kind, error, "write")
-        return None
+        return self._attempt("lock", kind, self._locks.keep_log, kind, key, text) if self._usable else None
 
     def remove(self, kind: Kind, key: str) -> None:
         """Drop an entry that must not be used any more."""
+        if not self._refused:
+            self._attempt("write", kind, self._tier.remove, kind, key)
+
+    @property
+    def _usable(self) -> bool:
+        return self._writable and not self._refused
+
+    def _attempt(self, doing: Doing, kind: Kind, work: Callable[..., T], *arguments: object) -> T | None:
+        """Return ``work(*arguments)``, or None if it fails."""
         try:
-            self._tier.remove(kind, key)
-        except UntrustedError as error:
-            self._refuse(kind, error)
-        except OSError as error:
-            self._fault(kind, error, "write")
+            return work(*arguments)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the job
+            self._judge(doing, kind, error, may_raise=doing != "lock")
+        return None
 
-    def _make_root(self) -> None:
-        if not self._made:
-            self._tier.tree.make_root()
-            self._made = True
+    @contextmanager
+    def _entered(self, kind: Kind, opening: AbstractContextManager[T], otherwise: T) -> Iterator[T]:
+        """Give what ``opening`` gives, or ``otherwise``; what is raised inside is the caller's, and passes through."""
+        with ExitStack() as stack:
+            given = self._attempt("lock", kind, stack.enter_context, opening)
+            stack.callback(self._attempt, "lock", kind, stack.pop_all().close)
+            yield otherwise if given is None else given
 
-    def _refuse(self, kind: Kind, error: UntrustedError) -> None:
-        self._refused = True
+    def _judge(self, doing: Doing, kind: Kind, error: Exception, *, may_raise: bool) -> None:
+        """Draw the consequences of a fault, and warn once of its cause."""
+        where = f"the node tier {self._root}"
+        match error:
+            case ConfigurationError():
+                raise error
+            case DamagedEntryError():
+                cause, message = "damaged disk", f"a damaged entry in {self._root} was set aside: {error}"
+            case UntrustedError() if doing == "lock" and not isinstance(error, NotOursError):
+                cause = "no locks"
+                message = f"no locks in {where}, so that processes of this node may compile one program twice: {error}"
+            case UntrustedError():
+                self._refused = True
+                cause, message = "node tier refused", f"no node tier: {error}"
+            case StalledError():
+                cause, message = (
+                    "node tier stalled",
+                    f"{where} cannot be used: {error.strerror}; going on without: {ADVICE}",
+                )
+            case OSError():
+                if doing == "write" and error.errno in _READ_ONLY:
+                    self._writable = False
+                verb = "read" if doing == "read" else "write"
+                cause, message = (
+                    f"node tier {verb} {error.errno}",
+                    f"cannot {verb} in {where}: {error}; going on without",
+                )
+            case _:
+                cause, message = f"node tier {type(error).__name__}", f"{where} broke: {error!r}; going on without"
         self._met(kind)
-        message = f"no node tier: {error}"
-        if self._settings.on_error == "fail":
+        if may_raise and self._settings.on_error == "fail" and isinstance(error, UntrustedError):
             raise ConfigurationError(message) from error
-        self._notices.warn("node tier refused", message)
+        self._notices.warn(cause, message)
 
-    def _fault(self, kind: Kind, error: OSError, verb: str) -> None:
-        self._met(kind)
-        if verb == "write" and error.errno in _READ_ONLY:
-            self._writable = False
-        self._notices.warn(
-            f"node tier {verb} {error.errno}", f"cannot {verb} in the node tier {self._root}: {error}; going on without"
-        )
+
+def _learn_nothing(_peak: int | None) -> None:
+    """Take what a compile took where nothing is remembered."""

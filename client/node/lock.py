@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from client.errors import Failure
 from client.node.beat import Held, Watch
 from client.node.files import same_file
+from client.node.ownership import LOCKS
 from client.node.permissions import UntrustedError
 from client.node.tree import LAYOUT, unique_name
 from client.wire import Holder
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from client.names import Kind
     from client.node.tree import Tree
 
-LOCKS = "locks"
 FIRST_POLL, LONGEST_POLL = 0.002, 0.25
 TELL_AFTER = 5.0
 """Seconds of waiting after which a process says whom it waits for."""
@@ -69,17 +69,19 @@ class LeftFailure:
 class Turn:
     """What `KeyLocks.hold` gives: whether the lock is ours, and what happened while we waited for it.
 
-    ``seconds`` is 0.0 if nobody held the lock. ``failure`` is one that was left while we waited, or a diagnosis that
+    ``seconds`` is 0.0 if nobody held the lock. ``refused`` says why there is no lock if that is somebody's to mend.
+    ``failure`` is one that was left while we waited, or a diagnosis that
     still lives.
     """
 
-    __slots__ = ("descriptor", "failure", "heir", "locked", "name", "pid", "seconds", "watch")
+    __slots__ = ("descriptor", "failure", "heir", "locked", "name", "pid", "refused", "seconds", "watch")
 
-    def __init__(self, descriptor: int | None, name: str = "", watch: Watch | None = None) -> None:
-        self.descriptor = descriptor
+    def __init__(self, name: str = "", watch: Watch | None = None) -> None:
+        self.descriptor: int | None = None
         self.name = name
         self.watch = watch
         self.heir: Turn | None = None
+        self.refused: UntrustedError | None = None
         self.pid = os.getpid()
         self.locked = False
         self.seconds = 0.0
@@ -162,7 +164,7 @@ class KeyLocks:
                     self._files.close(descriptor)
             age = self._now() - float(raw["time"])
             left = LeftFailure(Failure.from_json(raw["failure"]), str(raw["host"]), str(raw["identity"]), age)
-        except (OSError, UntrustedError, ValueError, TypeError, KeyError):
+        except (OSError, UntrustedError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
         return left if 0 <= age <= FAILURE_LIFE else None
 
@@ -173,9 +175,11 @@ class KeyLocks:
             self._tree.replace_file(f"{key}.failed", directory, trust, json.dumps(value).encode())
 
     def forget_failure(self, kind: Kind, key: str) -> None:
-        """Remove what was left beside the lock, after a compile that went well or on demand."""
-        with suppress(OSError), self._tree.directory(self._project, kind, LOCKS) as (directory, _):
-            self._files.unlink(f"{key}.failed", directory)
+        """Remove what was left beside the lock; raises `OSError` and `UntrustedError`."""
+        with suppress(FileNotFoundError):
+            self._tree.claim(make=False)
+            with self._tree.directory(self._project, kind, LOCKS) as (directory, _):
+                self._files.unlink(f"{key}.failed", directory)
 
     def keep_log(self, kind: Kind, key: str, text: str) -> str:
         """Keep ``text`` beside the lock and return its path; raises `OSError` and `UntrustedError`."""
@@ -184,14 +188,19 @@ class KeyLocks:
         return f"{self._tree.root}/{LAYOUT}/{self._project}/{kind}/{LOCKS}/{key}.log"
 
     def _begin(self, kind: Kind, name: str) -> Turn:
-        return Turn(self._open(kind, name), name, Watch(self._clock))
+        turn = Turn(name, Watch(self._clock))
+        self._open(turn, kind)
+        return turn
 
-    def _open(self, kind: Kind, name: str) -> int | None:
+    def _open(self, turn: Turn, kind: Kind) -> None:
+        """Open the lock's file; without one there is no lock."""
         try:
             with self._tree.directory(self._project, kind, LOCKS, make=True) as (directory, trust):
-                return self._tree.open_lock_file(name, directory, trust)
-        except (OSError, UntrustedError):
-            return None
+                turn.descriptor = self._tree.open_lock_file(turn.name, directory, trust)
+        except UntrustedError as error:
+            turn.refused = error
+        except OSError:
+            return
 
     def _acquire(
         self,
@@ -264,7 +273,7 @@ class KeyLocks:
             # the owner before us removed the file: lock the one that stands there now
             stale, turn.descriptor = turn.descriptor, None
             self._close(stale)
-            turn.descriptor = self._open(kind, turn.name)
+            self._open(turn, kind)
         return True
 
     def _is_current(self, descriptor: int, kind: Kind, name: str) -> bool:
@@ -283,7 +292,7 @@ class KeyLocks:
         try:
             if turn.descriptor is not None:
                 return Holder.from_json(json.loads(self._files.read(turn.descriptor, _MAX_FILE)))
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             pass  # the owner has not written its name yet
         return None
 

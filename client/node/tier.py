@@ -2,6 +2,7 @@
 
 ::
 
+    <root>/v1/CACHEDIR.TAG                                            ours: see :mod:`client.node.ownership`
     <root>/v1/<project>/<kind>/<aa>/<key>/{entry.json, model.neff}    aa: the first two digits of the key
     <root>/v1/<project>/<kind>/<aa>/tmp-…                             being written
     <root>/v1/<project>/<kind>/bad-<key>-…                            damaged, set aside for a look, a few of them
@@ -22,8 +23,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from client.admission.memory import most_held
+from client.encoding import MAX_SIZE
 from client.names import MAIN_OUTPUT
-from client.node.files import ABSENT, Files, same_file
+from client.node.files import ABSENT, same_file
+from client.node.ownership import BAD, TEMPORARY, is_bad
+from client.node.permissions import UntrustedError
+from client.node.place import open_files
 from client.node.tree import Tree, unique_name
 from client.wire import Entry
 
@@ -32,15 +38,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from client.names import Kind
+    from client.node.files import Files
     from client.node.permissions import Trust
     from client.signing.check import SignatureCheck
 
 ENTRY_FILE = "entry.json"
-TEMPORARY = "tmp-"
-BAD = "bad-"
 MAX_BAD = 8
 """Damaged entries that are kept in a namespace for a look; older ones are removed."""
 MAX_ENTRY_FILE = 4 << 20
+LARGE = 1 << 30
+"""Bytes from which on a program is compared with the memory that there is."""
 TOUCH_AFTER = 60.0
 """Seconds for which the recorded time of last use is recent enough: reads write next to nothing."""
 
@@ -74,7 +81,9 @@ class NodeTier:
         check: SignatureCheck | None = None,
     ) -> None:
         """``check``: what it does not admit is not there, and gives way to what it does."""
-        self.tree = Tree(root, shared=shared, files=files or Files(), signed=check is not None and check.required)
+        self.tree = Tree(
+            root, shared=shared, files=files or open_files(root), signed=check is not None and check.required
+        )
         self.check = check
         self.project = project
         self._files = self.tree.files
@@ -128,6 +137,7 @@ class NodeTier:
 
     def remove(self, kind: Kind, key: str) -> None:
         """Drop an entry, if it is there."""
+        self.tree.claim(make=False)
         with suppress(FileNotFoundError), self.tree.directory(self.project, kind, key[:2]) as (parent, _):
             doomed = unique_name(TEMPORARY)
             self._files.rename(key, doomed, parent)
@@ -172,7 +182,7 @@ class NodeTier:
         output = entry.output()
         if output is None:
             raise DamagedEntryError(f"{entry.kind}/{entry.key} names no {MAIN_OUTPUT}")
-        neff = self._read(MAIN_OUTPUT, directory, trust, limit=output.size)
+        neff = self._read(MAIN_OUTPUT, directory, trust, limit=min(output.size, MAX_SIZE))
         if len(neff) != output.size or hashlib.sha256(neff).hexdigest() != output.sha256:
             raise DamagedEntryError(
                 f"{MAIN_OUTPUT} of {entry.kind}/{entry.key} has not the digest that its entry names"
@@ -195,7 +205,10 @@ class NodeTier:
             trust.check(status, name)
             if status.st_size > limit:
                 raise DamagedEntryError(f"{name} is longer than it may be")
-            return files.read(descriptor, limit + 1)
+            if status.st_size > LARGE and status.st_size > most_held():
+                raise OSError(errno.EFBIG, "more than half of this machine's memory", name)
+            # never by the entry's word alone: memory for what it says is taken before anything is read
+            return files.read(descriptor, status.st_size + 1)
         finally:
             files.close(descriptor)
 
@@ -203,6 +216,10 @@ class NodeTier:
         """Move the opened, damaged entry out of the way; False if it is no longer the one that stands at ``key``."""
         files = self._files
         status = files.status(damaged)
+        try:
+            self.tree.claim(make=False)
+        except (OSError, UntrustedError):
+            return True  # not ours to change: it stays, and is found damaged again
         with (
             self.tree.directory(self.project, kind) as (namespace, _),
             self.tree.directory(self.project, kind, key[:2]) as (parent, _),
@@ -224,7 +241,7 @@ class NodeTier:
     def _bound_bad(self, namespace: int) -> None:
         aged: list[tuple[float, str]] = []
         for name in self._files.list(namespace):
-            if name.startswith(BAD):
+            if is_bad(name):
                 with suppress(OSError):
                     aged.append((self._files.status_of(name, namespace).st_ctime, name))
         for _, name in sorted(aged)[:-MAX_BAD]:

@@ -8,8 +8,10 @@ import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from client.node import ownership
 from client.node.files import ABSENT, Files, is_directory
 from client.node.permissions import Trust, UntrustedError
+from client.stalls import StalledError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +23,9 @@ LAYOUT = "v1"
 class Tree:
     """``<root>/v1/…`` as opened, trusted directories. Holds no descriptor between calls: safe across threads and forks.
 
-    Methods raise `OSError` as the file system does, and `UntrustedError` for what others could have written.
+    Methods raise `OSError` as the file system does, and `UntrustedError` for what others could have written. Whatever
+    makes or removes something raises `client.node.ownership.NotOursError` in a folder that is not ours; reading
+    needs no proof of that.
     """
 
     def __init__(self, root: Path, *, shared: bool, files: Files, signed: bool = False) -> None:
@@ -30,18 +34,20 @@ class Tree:
         self.files = files
         self._shared = shared
         self._signed = signed
+        self._claimed = False
 
-    def make_root(self) -> None:
-        """Create the tier's own directory, and its parents by the process's umask, if it is not there."""
-        mode = 0o2770 if self._shared else 0o700
-        try:
-            self.root.parent.mkdir(parents=True, exist_ok=True)
-            self.root.mkdir(mode=mode)
-        except FileExistsError:
+    def claim(self, *, make: bool = True) -> None:
+        """See, once, that the tier's own directory is ours; with ``make`` it is created if it is not there."""
+        if self._claimed:
             return
-        if self._shared:
-            # mkdir takes neither the set-group-id bit nor what the umask forbids
-            self.root.chmod(mode)
+        if make:
+            self.files.make_root(self.root, 0o2770 if self._shared else 0o700, self._shared)
+        with self.directory(make=True):
+            return
+
+    def forget(self) -> None:
+        """Look anew at the next `claim`: somebody has removed the tier."""
+        self._claimed = False
 
     @contextmanager
     def directory(self, *names: str, make: bool = False) -> Iterator[tuple[int, Trust]]:
@@ -52,6 +58,8 @@ class Tree:
             trust = Trust.of_tier(
                 files.status(descriptor), shared=self._shared, path=str(self.root), signed=self._signed
             )
+            if make and not self._claimed:
+                self._claim(descriptor, trust)
             shown = str(self.root)
             for name in (LAYOUT, *names):
                 shown = f"{shown}/{name}"
@@ -97,6 +105,57 @@ class Tree:
                 self.files.unlink(temporary, directory)
             raise
 
+    def check(self) -> None:
+        """Raise `NotOursError` for a directory that `claim` would refuse, and write nothing."""
+        root = self._open_root()
+        try:
+            self._check(root)
+        finally:
+            self.files.close(root)
+
+    def _check(self, root: int) -> bool:
+        """Return whether the opened root bears our marker."""
+        files, shown = self.files, str(self.root)
+        if not self._has(LAYOUT, root):
+            ownership.check_new(files, root, shown)
+            return False
+        top = files.open_directory(LAYOUT, root)
+        try:
+            marked = ownership.is_marked(files, top, shown)
+            if not marked:
+                ownership.check_unmarked(files, top, shown)
+            return marked
+        finally:
+            files.close(top)
+
+    def _claim(self, root: int, trust: Trust) -> None:
+        """Find our marker in the opened root, or write it: into a new tier, or one of a version that knew none."""
+        files, shown = self.files, str(self.root)
+        top = None
+        try:
+            if self._has(LAYOUT, root):  # checked for its owner before anything in it is believed
+                files.close(self._open_level(LAYOUT, root, f"{shown}/{LAYOUT}", trust, make=False))
+            if not self._check(root):
+                top = self._open_level(LAYOUT, root, f"{shown}/{LAYOUT}", trust, make=True)
+                self.replace_file(ownership.MARKER, top, trust, ownership.MARK)
+        except FileNotFoundError:
+            # NFS may send a rename again that was done, and say that there is nothing to rename
+            if top is None or not ownership.is_marked(files, top, shown):
+                raise
+        finally:
+            if top is not None:
+                files.close(top)
+        self._claimed = True
+
+    def _has(self, name: str, parent: int) -> bool:
+        try:
+            self.files.status_of(name, parent)
+        except OSError as error:
+            if error.errno in ABSENT:
+                return False
+            raise
+        return True
+
     def _open_root(self) -> int:
         try:
             return self.files.open_directory(self.root)
@@ -131,8 +190,12 @@ class Tree:
                 self.files.close(descriptor)
 
     def remove(self, name: str, parent: int) -> int:
-        """Remove a file, or a directory with the files in it, as far as it goes; return the bytes that were freed."""
+        """Remove a file of ours, or an entry's folder, as far as it goes; return the bytes that were freed.
+
+        Of a folder only the files of an entry go: whatever else somebody put there stays, and the folder with it.
+        """
         files = self.files
+        self.claim(make=False)
         try:
             status = files.status_of(name, parent)
             if not is_directory(status):
@@ -143,7 +206,7 @@ class Tree:
             return 0
         freed = 0
         try:
-            for child in files.list(descriptor):
+            for child in ownership.ENTRY_FILES.intersection(files.list(descriptor)):
                 with suppress(OSError):
                     size = files.status_of(child, descriptor).st_size
                     files.unlink(child, descriptor)
@@ -172,6 +235,8 @@ def temporary_beside(path: Path) -> Path:
 
 def _explained(error: OSError, shown: str) -> Exception:
     """Return the exception to raise for a directory that cannot be opened."""
+    if isinstance(error, StalledError):
+        return error
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return UntrustedError(f"{shown} is a symbolic link or no directory; name the real directory")
     return OSError(error.errno, error.strerror, shown)

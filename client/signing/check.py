@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from client.errors import ConfigurationError, SignatureError
 from client.signing.trust import TrustList
+from client.stalls import folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +101,7 @@ class SignatureCheck:
             return _NOBODY
         seen: tuple[int, ...]
         try:
-            found = self._path.stat()
+            found = folder_of(self._path).reach(self._path.stat)
             seen = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
         except OSError:
             seen = ()
@@ -111,7 +112,9 @@ class SignatureCheck:
                 self._list = TrustList.load(self._path)
             except ConfigurationError as error:
                 self._list = _NOBODY
-                self._notices.warn("trusted keys", f"nobody is trusted: {error}")
+                self._notices.warn(
+                    "trusted keys", f"NEURON_CACHE_TRUSTED_KEYS cannot be used, and nobody is trusted: {error}"
+                )
         return self._list
 
 

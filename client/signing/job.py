@@ -52,7 +52,7 @@ def open_signing(settings: Settings, notices: Notices, *, met: Callable[[Kind], 
     except ConfigurationError as error:
         if strict:
             raise
-        notices.warn("signing key", f"nothing is published: {error}")
+        notices.warn("signing key", f"NEURON_CACHE_SIGNING_KEY cannot be used, and nothing is published: {error}")
         return Signing(None, check, may_publish=False)
     return Signing(Signer(key), check)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from client.errors import ConfigurationError, FormatError
+from client.stalls import StalledError, folder_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,7 +105,10 @@ class PrivateKey:
 
         The file must be the own user's or root's, and nobody else may have any access to it.
         """
-        content = _read_private(path)
+        try:
+            content = folder_of(path).reach(lambda: _read_private(path))
+        except StalledError as error:
+            raise ConfigurationError(f"the signing key {path} cannot be read: {error.strerror}") from error
         try:
             from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - see the package's docstring
             from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415

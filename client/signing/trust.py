@@ -22,6 +22,7 @@ from client.key import check_document
 from client.names import Kind, check_kind
 from client.signing.keys import PublicKey, check_name
 from client.signing.statements import Promotion, Signature, entry_statement
+from client.stalls import folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,6 +45,11 @@ def parse_time(text: str) -> dt.datetime:
             f"{text[:40]!r} is no time: expected a date such as 2026-12-31, or 2026-12-31T18:00:00Z"
         ) from None
     return found.replace(tzinfo=dt.UTC) if found.tzinfo is None else found
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_LIST + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +153,7 @@ class TrustList:
     def load(cls, path: Path) -> TrustList:
         """Read a file; raises `ConfigurationError`."""
         try:
-            with path.open("rb") as file:
-                raw = file.read(MAX_LIST + 1)
+            raw = folder_of(path).call(lambda: _read(path))  # watched on every disk: it may be a pipe
         except OSError as error:
             raise ConfigurationError(f"the list of trusted keys {path} cannot be read: {error.strerror}") from error
         if len(raw) > MAX_LIST:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
 from client.errors import ConfigurationError
+from client.stalls import folder_of
 from client.token import is_loopback
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def tls_context(environ: Mapping[str, str], *, own: bool) -> ssl.SSLContext:
     authorities = environ.get(CA_FILE_VARIABLE)
     if authorities:
         try:
-            context.load_verify_locations(cafile=authorities)
+            folder_of(authorities).call(lambda: context.load_verify_locations(cafile=authorities))
         except OSError as error:
             raise ConfigurationError(f"{CA_FILE_VARIABLE}={authorities} cannot be used: {error}") from error
     certificate, key = environ.get(CLIENT_CERT_VARIABLE), environ.get(CLIENT_KEY_VARIABLE)
@@ -166,7 +167,7 @@ def tls_context(environ: Mapping[str, str], *, own: bool) -> ssl.SSLContext:
     if certificate and own:
         try:
             # The password: OpenSSL would otherwise stop the job and ask for one at the terminal.
-            context.load_cert_chain(certificate, key or None, password=lambda: b"")
+            folder_of(certificate).call(lambda: context.load_cert_chain(certificate, key or None, password=lambda: b""))
         except (OSError, ValueError) as error:
             named = f"{CLIENT_CERT_VARIABLE}={certificate}" + (f", {CLIENT_KEY_VARIABLE}={key}" if key else "")
             raise ConfigurationError(
@@ -208,7 +209,7 @@ class OwnRoute:
 
 def _file_stamp(path: str) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 - no Path is needed for it
+        found = folder_of(path).reach(lambda: os.stat(path))  # noqa: PTH116 - no Path is needed for it
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size

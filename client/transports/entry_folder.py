@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from client.layout import BAD_PREFIX, TEMPORARY_PREFIX, entry_folder
+from client.layout import BAD_PREFIX, entry_folder, is_temporary
 from client.transports import shared_files
 from client.transports.direct_entry import MAX_SMALL_FILE, DirectEntry, Opened
 
@@ -76,11 +77,12 @@ class EntryFolder(DirectEntry):
 
     def remove_leftovers(self) -> None:
         """Remove what killed writers left a day ago or earlier, by the clock that stamps files here."""
-        leftovers = [self.path / name for name in self.names() if name.startswith(TEMPORARY_PREFIX)]
+        leftovers = [self.path / name for name in self.names() if is_temporary(name)]
         now = self.now() if leftovers else 0.0
         for path in leftovers:
             with shared_files.translated("remove", path), suppress(FileNotFoundError):
-                if path.stat().st_mtime + _LEFTOVER_SECONDS < now:
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode) and status.st_mtime + _LEFTOVER_SECONDS < now:
                     path.unlink()
 
     # The lease's files

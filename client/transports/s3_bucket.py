@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from client.errors import ConfigurationError, Denied, LeaseLost, Refused, TransportError, Unreachable
+from client.layout import is_entry_file
 from client.s3.bucket import Bucket
 from client.s3.errors import Reason, S3Error
 from client.s3.retry import RetryPolicy
@@ -210,6 +211,8 @@ class SharedBucket:
         with self._translated(bucket):
             page = bucket.requests.list("list_multipart_uploads", f"{folder}/")
             for item in page.get("Uploads", ()):
+                if not is_entry_file(item["Key"].rpartition("/")[2]):
+                    continue  # somebody else's
                 bucket.multiparts.abort(item["Key"].removeprefix(bucket.requests.root), item["UploadId"])
 
     def replace(self, name: str, data: bytes, etag: str | None) -> None:

@@ -124,7 +124,7 @@ def _abandon_output(server: InProcess, built: Built) -> None:
 
 
 def _abandon_upload(server: InProcess, built: Built) -> None:
-    path = server.store_root / ".uploads" / "dead"
+    path = server.store_root / ".uploads" / ("dead" * 8)
     path.write_bytes(b"half")
     os.utime(path, (time.time() - DAY - 60,) * 2)
 

@@ -57,7 +57,8 @@ def make_waiters(database: Database) -> Iterator[Callable[..., PostgresWaiters]]
 def listening(database: Database, count: int) -> None:
     """Return once so many connections listen."""
     for _ in range(1000):
-        found = postgres().servers(str(database.url), query=LISTEN)
+        # its last statement is the first, or since a poll the one that sees whether the server takes writes
+        found = [pid for query in (LISTEN, "SHOW%") for pid in postgres().servers(str(database.url), query=query)]
         if len(found) == count:
             return
         threading.Event().wait(0.01)

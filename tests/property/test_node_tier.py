@@ -30,7 +30,7 @@ class NodeTierMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="neff-cache-property-"))
         self.tiers = [NodeTier(self.root / "tier", "default") for _ in range(2)]
-        self.tiers[0].tree.make_root()
+        self.tiers[0].tree.claim()
         self.good: dict[str, bytes] = {}
         self.damaged: set[str] = set()
 

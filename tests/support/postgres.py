@@ -88,6 +88,17 @@ class Postgres:
         finally:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
+    def standby(self) -> Postgres:
+        """Return a second server that follows this one and takes reads only, until it is promoted."""
+        folder = _folder()
+        address = f"host=127.0.0.1 port={self.port} user=postgres"
+        # --no-sync: it goes with the test
+        words = ["-D", "data", "-d", address, "-R", "-X", "stream", "--checkpoint=fast", "--no-sync"]
+        _run([self.programs / "pg_basebackup", *words], folder)
+        server = Postgres(self.programs, folder, _free_port())
+        server.start()
+        return server
+
     def start(self) -> None:
         """Start, and return once it answers."""
         output = self.folder / "output.txt"
@@ -143,16 +154,21 @@ def own_postgres() -> Iterator[Postgres]:
 
 
 def _new(programs: Path) -> Postgres:
-    folder = Path(tempfile.mkdtemp(prefix="neff-postgres-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    user = _unprivileged()
-    if user:
-        shutil.chown(folder, user["user"], user["group"])
+    folder = _folder()
     _run([programs / "initdb", "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"], folder)
     server = Postgres(programs, folder, _free_port())
     server.start()
     atexit.register(server.stop)
     return server
+
+
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="neff-postgres-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    user = _unprivileged()
+    if user:
+        shutil.chown(folder, user["user"], user["group"])
+    return folder
 
 
 def _programs() -> Path:

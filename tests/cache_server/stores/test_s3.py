@@ -179,7 +179,13 @@ def test_an_upload_whose_server_died_is_swept(
 
 
 def test_what_others_keep_in_the_bucket_is_not_swept(store: S3Store, server: S3Server, prefix: str) -> None:
-    theirs = ("backup.tar", "default/graph/model.bin", "tmp-notes", "quarantine/readme")
+    aside = f"quarantine/default/graph/{'ab' * 32}/20200101T000000Z"
+    deep = (
+        "quarantine/photos/2019/summer/beach/a.jpg",
+        f"{aside}/a.jpg",
+        f"{aside[:-1]}/{'0' * 64}".replace("graph", "x"),
+    )
+    theirs = ("backup.tar", "default/graph/model.bin", "tmp-notes", "quarantine/readme", *deep)
     uploads = {name: store._bucket.multiparts.begin(name) for name in theirs[:3]}
     for name in theirs:
         store._bucket.create(name, b"x")

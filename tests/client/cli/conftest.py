@@ -85,7 +85,7 @@ class CommandLine:
         """Put an entry into the node tier."""
         program = program or compiled()
         entry = entry_of(document, program.outputs, self.project)
-        self.tier.tree.make_root()
+        self.tier.tree.claim()
         self.tier.put(entry, program.neff)
         return entry
 

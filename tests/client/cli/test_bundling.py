@@ -96,7 +96,7 @@ def test_a_node_without_a_shared_cache_can_be_bundled(alone: CommandLine) -> Non
 def test_a_signed_entry_is_never_taken_apart(alone: CommandLine) -> None:
     program = compiled()
     entry = replace(entry_of(document(), program.outputs), signature={"alg": "ed25519", "key_id": "k", "value": "AA=="})
-    alone.tier.tree.make_root()
+    alone.tier.tree.claim()
     alone.tier.put(entry, program.neff)
     plan, bundle = alone.plan(entry), alone.folder / "plan.bundle"
     assert alone.run("check", plan, "--node").status == 0

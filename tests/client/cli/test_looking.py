@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -127,6 +128,25 @@ def test_a_node_is_shrunk_to_a_size(alone: CommandLine) -> None:
     ran = alone.run("gc", "--max-bytes", "much")
     assert ran.status == 2
     assert "5GiB" in ran.stderr
+
+
+def test_gc_leaves_a_folder_of_somebody_else_alone_and_says_so(alone: CommandLine) -> None:
+    theirs = alone.node_dir / "v1/train/images/dogs/batch1/img1.jpg"
+    theirs.parent.mkdir(parents=True)
+    alone.node_dir.chmod(0o700)
+    theirs.write_bytes(b"a dog")
+    for path in (theirs, *theirs.parents[:5]):
+        os.utime(path, (1, 1))
+    ran = alone.run("gc", "--max-bytes", "1")
+    assert (ran.status, ran.stdout) == (2, "")
+    assert ran.stderr.count("\n") == 1
+    for part in (str(alone.node_dir), "v1/train/images", "NEURON_CACHE_NODE_DIR"):
+        assert part in ran.stderr
+    assert theirs.read_bytes() == b"a dog"
+    found = alone.run("doctor")
+    assert found.status == 1
+    assert "v1/train/images" in found.stdout.replace("\n", "")
+    assert not (alone.node_dir / "v1" / "CACHEDIR.TAG").exists()
 
 
 def test_a_node_tier_that_others_can_write_is_refused_in_one_sentence(alone: CommandLine) -> None:

@@ -125,12 +125,14 @@ def test_leftovers_of_killed_processes_go_after_an_hour_and_nothing_else(label: 
     entry = foreign_trees.made(label, "a")
     entry.write(tmp_path)
     parent = (tmp_path / entry.folder).parent if LAYOUTS[label].marker else tmp_path / entry.folder
-    (parent / ".neff-cache-0123").mkdir()
-    (parent / ".neff-cache-0123" / "model.neff").write_bytes(b"x")
-    (parent / ".neff-cache-4567").write_bytes(b"x")
+    (parent / ".neff-cache-0123456789abcdef").mkdir()
+    (parent / ".neff-cache-0123456789abcdef" / "model.neff").write_bytes(b"x")
+    (parent / ".neff-cache-fedcba9876543210").write_bytes(b"x")
+    theirs = parent / ".neff-cache-notes"
+    theirs.write_bytes(b"somebody's")
     assert Writer(tmp_path, LAYOUTS[label]).sweep() == 0
     later = time.time() + LEFTOVER_SECONDS + 60
     before = foreign_trees.taken_for_complete(label, tmp_path)
     assert Writer(tmp_path, LAYOUTS[label], now=lambda: later).sweep() == 2
-    assert foreign_trees.leftovers(tmp_path) == []
+    assert foreign_trees.leftovers(tmp_path) == [theirs]
     assert foreign_trees.taken_for_complete(label, tmp_path) == before != {}

@@ -30,7 +30,7 @@ def put(root: Path, project: str = "default", *, shared: bool = False) -> Path:
     import hashlib  # noqa: PLC0415 - only here
 
     node = proper.NodeTier(root, project, shared=shared)
-    node.tree.make_root()
+    node.tree.claim()
     output = Output("model.neff", hashlib.sha256(NEFF).hexdigest(), len(NEFF))
     entry = Entry(project, Kind.CC, KEY, (output,), "2026-11-30T00:00:00Z", 1.5, Producer("neff-cache/1", "host"))
     assert node.put(entry, NEFF)

@@ -23,7 +23,7 @@ COST = SIZE + 10_000
 @pytest.fixture
 def tier(tmp_path):
     tier = NodeTier(tmp_path / "tier", "default")
-    tier.tree.make_root()
+    tier.tree.claim()
     return tier
 
 
@@ -134,21 +134,22 @@ def test_only_one_process_at_a_time_measures(tier):
 def test_leftovers_of_killed_processes_go_after_a_day_and_nothing_else(tier):
     keys = _fill(tier, 2)
     namespace = _path(tier, keys[0]).parents[1]
-    old, fresh = namespace / keys[0][:2] / "tmp-1-old", namespace / keys[0][:2] / "tmp-2-fresh"
+    old, fresh = (namespace / keys[0][:2] / f"tmp-{pid}-0123456789abcdef" for pid in (1, 2))
     for path in (old, fresh):
         path.mkdir()
         (path / "model.neff").write_bytes(b"half")
     locks = namespace / "locks"
     locks.mkdir(mode=0o700)
-    (locks / "a.lock").touch()
-    (locks / "b.lock").touch()
+    left, young = (f"{digit * 64}.lock" for digit in "ab")
+    (locks / left).touch()
+    (locks / young).touch()
     past = time.time() - DAY - 60
-    for path in (old, locks / "a.lock"):
+    for path in (old, locks / left):
         os.utime(path, (past, past))
     Evictor(tier.tree, max_bytes=1 << 30).sweep()
     assert not old.exists()
     assert fresh.exists()
-    assert [path.name for path in locks.iterdir()] == ["b.lock"]
+    assert [path.name for path in locks.iterdir()] == [young]
     assert all(_held(tier, keys))
 
 
@@ -156,14 +157,15 @@ def test_a_lock_that_is_held_for_more_than_a_day_stays(tier):
     _fill(tier, 1)
     locks = tier.tree.root / "v1" / "default" / "graph" / "locks"
     locks.mkdir(mode=0o700)
-    (locks / "a.lock").touch()
+    name = f"{'a' * 64}.lock"
+    (locks / name).touch()
     with tier.tree.directory("default", "graph", "locks") as (directory, trust):
-        held = tier.tree.files.open_lock_file("a.lock", directory, trust.file_mode)
+        held = tier.tree.files.open_lock_file(name, directory, trust.file_mode)
     assert tier.tree.files.lock(held)
     past = time.time() - DAY - 60
-    os.utime(locks / "a.lock", (past, past))
+    os.utime(locks / name, (past, past))
     Evictor(tier.tree, max_bytes=1 << 30).sweep()
-    assert (locks / "a.lock").exists()
+    assert (locks / name).exists()
     tier.tree.files.close(held)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from client.errors import ConfigurationError
+from client.node.ownership import MARKER
 from client.node.permissions import Trust, UntrustedError
 from tests.client.programs import compiled, document
 
@@ -89,9 +90,12 @@ def test_a_tier_is_private_by_default(base):
     assert {path.stat().st_mode & 0o777 for path in paths if path.is_file()} == {0o600}
 
 
-def test_a_filled_tier_that_is_read_only_serves_hits_and_costs_a_miss_nothing_else(base):
+@pytest.mark.parametrize("marked", [True, False], ids=["marked", "of-a-version-without-marker"])
+def test_a_filled_tier_that_is_read_only_serves_hits_and_costs_a_miss_nothing_else(base, marked):
     tier = _tier_of(ME, base / "tier")
     _run(tier, "a", "b")
+    if not marked:
+        (tier / "v1" / MARKER).unlink()
     for path in [tier, *tier.rglob("*")]:
         path.chmod(0o500 if path.is_dir() else 0o400)
     sources, warnings = _run(tier, "a", "new", "b", "newer")
@@ -132,7 +136,42 @@ def test_a_tier_that_cannot_be_entered_costs_one_warning(base):
     tier = _tier_of(OTHER, base / "tier", 0o700)
     sources, warnings = _run(tier, "a", "b")
     assert sources == ["compile"] * 2
-    assert "Permission denied" in warnings
+    assert warnings.count("\n") == 1
+    assert f"user {ME} may not enter {tier} (owner {OTHER}, mode 0700)" in warnings
+
+
+@needs_root
+@pytest.mark.parametrize("made", [True, False], ids=["there", "to-be-made"])
+def test_below_a_folder_of_another_user_a_job_has_a_tier_of_its_own_and_hears_which_setting_to_mend(base, made):
+    closed = _tier_of(OTHER, base / "closed", 0o700)
+    tier, home = closed / "node", _tier_of(ME, base / "home")
+    if made:
+        _tier_of(ME, tier)
+    sources, warnings = _run(tier, "a", HOME=str(home))
+    assert sources == ["compile"]
+    assert warnings.count("\n") == 1
+    for part in (
+        "NEURON_CACHE_NODE_DIR",
+        str(tier),
+        f"{closed} (owner {OTHER}, mode 0700)",
+        f"{home}/.cache/neff-cache",
+    ):
+        assert part in warnings
+    assert _run(tier, "a", HOME=str(home))[0] == ["disk"]
+    own = home / ".cache" / "neff-cache"
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert _run(tier, "a", HOME=str(home), NEURON_CACHE_NODE_SHARED="group")[0] == ["disk"]
+    assert own.stat().st_mode & 0o777 == 0o700, "it stays private"
+
+
+@needs_root
+def test_without_a_place_of_its_own_the_job_goes_on_after_one_warning(base):
+    closed = _tier_of(OTHER, base / "closed", 0o700)
+    sources, warnings = _run(closed / "node", "a", "b")
+    assert sources == ["compile"] * 2
+    assert warnings.count("\n") == 1
+    assert "NEURON_CACHE_NODE_DIR" in warnings
+    assert f"{closed}/node" in warnings
 
 
 @pytest.mark.parametrize("level", ["tier", "namespace", "program"])

@@ -30,9 +30,8 @@ def tier(root):
 
 
 def _tier(root: Path, files: Files | None = None, **options: Any) -> NodeTier:
-    tier = NodeTier(root, "default", files=files, **options)
-    tier.tree.make_root()
-    return tier
+    NodeTier(root, "default").tree.claim()
+    return NodeTier(root, "default", files=files, **options)
 
 
 def _store(tier: NodeTier, name: str = "program") -> bytes:

@@ -472,12 +472,12 @@ def test_a_sound_leftover_is_built_upon(transport: DirectoryTransport, root: Pat
 
 def test_leftovers_of_killed_writers_go_after_a_day(transport: DirectoryTransport, root: Path) -> None:
     folder_of(root).mkdir(parents=True)
-    old, new = (folder_of(root) / f"{TEMPORARY_PREFIX}{name}" for name in ("old", "new"))
-    for path, age in ((old, 90_000), (new, 3600)):
+    old, new, theirs = (folder_of(root) / f"{TEMPORARY_PREFIX}{name}" for name in ("0" * 32, "1" * 32, "photo.jpg"))
+    for path, age in ((old, 90_000), (new, 3600), (theirs, 90_000)):
         path.write_bytes(b"half")
         os.utime(path, (time.time() - age, time.time() - age))
     publish(transport)
-    assert (old.exists(), new.exists()) == (False, True)
+    assert (old.exists(), new.exists(), theirs.exists()) == (False, True, True)
 
 
 WRITER = """
