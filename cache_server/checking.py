@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from cache_server.database import tokens
@@ -16,7 +17,6 @@ from client.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from cache_server.settings import Settings
 
@@ -86,13 +86,29 @@ def _store(settings: Settings) -> str:
 
 
 def _folder(path: Path) -> str:
-    existing = next(folder for folder in (path, *path.parents) if folder.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+    """Look at a folder that a server has to itself, and at what lies in it already."""
+    existing = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+    if not existing.is_dir() or not _may(existing, os.W_OK | os.X_OK):
         raise ConfigurationError(f"{existing} is no folder that can be written; see --store and --data-dir")
-    return str(path) if existing == path else f"{path}, which the first start makes"
+    if existing != path:
+        return f"{path}, which the first start makes"
+    # what an earlier start left, perhaps as another user
+    for entry in sorted(path.iterdir()):
+        wanted = os.R_OK | os.W_OK | (os.X_OK if entry.is_dir() else 0)
+        if not _may(entry, wanted):
+            raise ConfigurationError(f"{entry} cannot be written by this user; a server must own what it finds")
+    return str(path)
+
+
+def _may(path: Path, wanted: int) -> bool:
+    # the effective user's rights: those that a server has
+    return os.access(path, wanted, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _database(settings: Settings) -> str:
+    url = settings.database_url()
+    if url.get_backend_name() == "sqlite" and url.database:
+        _folder(Path(url.database).expanduser().absolute().parent)
     database = existing_database(settings)
     if database is None:
         return "SQLite, which the first start makes"

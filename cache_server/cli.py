@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cache_server.command_settings import ConfigFile, read_settings
+from cache_server.command_settings import ConfigFile, PathOption, read_settings
 
 serve_app = typer.Typer(help="Run the cache server.")
 
@@ -24,7 +24,7 @@ def serve(  # noqa: PLR0917 - typer calls it by keyword
         typer.Option(help="api: requests only; collector: the periodic work only; all: both. [default: all]"),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Folder of store and database. [default: $XDG_DATA_HOME/neff-cache]")
+        Path | None, PathOption(help="Folder of store and database. [default: $XDG_DATA_HOME/neff-cache]")
     ] = None,
     store: Annotated[
         str | None, typer.Option(help="Folder or s3://bucket/prefix. [default: in the data folder]")
@@ -46,16 +46,16 @@ def serve(  # noqa: PLR0917 - typer calls it by keyword
         str | None, typer.Option(help="What callers without a token may do: none, read or all. [default: none]")
     ] = None,
     identity_file: Annotated[
-        Path | None, typer.Option(help="TOML file of issuers whose identity tokens (OIDC) are taken, and their rules.")
+        Path | None, PathOption(help="TOML file of issuers whose identity tokens (OIDC) are taken, and their rules.")
     ] = None,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="PEM file with certificate and chain: serve https. Read again on a change.")
+        Path | None, PathOption(help="PEM file with certificate and chain: serve https. Read again on a change.")
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(help="PEM file with its key. [default: in the certificate's file]")
+        Path | None, PathOption(help="PEM file with its key. [default: in the certificate's file]")
     ] = None,
     tls_client_ca: Annotated[
-        Path | None, typer.Option(help="PEM file with the authorities of client certificates.")
+        Path | None, PathOption(help="PEM file with the authorities of client certificates.")
     ] = None,
     tls_client_mode: Annotated[
         str | None, typer.Option(help="Client certificates: off, optional or required. [default: off]")

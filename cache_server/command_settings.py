@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,19 @@ if TYPE_CHECKING:
     from cache_server.configuration import Configured
     from cache_server.settings import Settings
 
+
+def _named_path(text: str) -> Path:
+    """Return the path that an option names; an empty one would be the working directory."""
+    if not text.strip():
+        raise typer.BadParameter("it is empty: give a path, or leave the option out")
+    return Path(text)
+
+
+PathOption = partial(typer.Option, parser=_named_path, metavar="PATH")
+"""An option that names a file or a folder."""
+
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", help="TOML file of settings; see docs/server.toml. [default: none]")
+    Path | None, PathOption("--config", help="TOML file of settings; see docs/server.toml. [default: none]")
 ]
 
 

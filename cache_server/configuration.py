@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from cache_server.settings import Settings
+from cache_server.settings import PREFIX, Settings, variables
+from client.environment import is_made_up
 from client.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PREFIX = "NEFF_CACHE_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 
 _COMMAND_LINE = "command line"
 _LIKENESS = 0.6
+_SECRETS = frozenset({"bootstrap_token", "database", "store", "otlp_endpoint"})
+"""Settings whose values may be, or hold, a secret."""
 _PAIRS = (("database", "database_file"), ("bootstrap_token", "bootstrap_token_file"))
 """Two ways to say one thing: what stands higher hides both of what stands lower."""
 
@@ -38,12 +40,11 @@ def configure(given: Mapping[str, Any], environ: Mapping[str, str], config: Path
     """
     path = config or _path_in(environ)
     in_file = {} if path is None else file_values(path)
-    variables = {name.upper(): name for name in environ}
     # the variables themselves are read by pydantic: here it counts only which are set
-    in_environment = {name for name in Settings.model_fields if f"{PREFIX}{name.upper()}" in variables}
-    sources = dict.fromkeys(in_file, str(path))
-    sources.update({name: variables[f"{PREFIX}{name.upper()}"] for name in in_environment})
-    sources.update(dict.fromkeys(given, _COMMAND_LINE))
+    in_environment = {name: variable for name, (variable, _) in variables(environ).items()}
+    sources = {**dict.fromkeys(in_file, str(path)), **in_environment, **dict.fromkeys(given, _COMMAND_LINE)}
+    _refuse_empty(in_file, sources)
+    _refuse_empty(given, sources)
     values = {**{name: value for name, value in in_file.items() if name not in in_environment}, **given}
     for pair in _PAIRS:
         highest = next((level for level in (given, in_environment, in_file) if any(name in level for name in pair)), ())
@@ -56,10 +57,18 @@ def configure(given: Mapping[str, Any], environ: Mapping[str, str], config: Path
         problem = error.errors()[0]
         name = ".".join(str(part) for part in problem["loc"])
         source = sources.get(str(problem["loc"][0]), "")
+        # pydantic hides what is no text, too, and neither is a mistyped secret to be seen
+        shown = "" if name in _SECRETS else f" = {problem['input']!r}"
         where = f" ({source})" if source and source != _COMMAND_LINE else ""
-        raise ConfigurationError(
-            f"setting {name} = {problem['input']!r} is refused{where}: {problem['msg']}"
-        ) from error
+        raise ConfigurationError(f"setting {name}{shown} is refused{where}: {problem['msg']}") from error
+
+
+def _refuse_empty(values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    """Raise `ConfigurationError` for a setting that is given, and empty: what was meant is not the default."""
+    for name, value in values.items():
+        listed = value if isinstance(value, list) else [value]
+        if any(isinstance(each, str) and not each.strip() for each in listed):
+            raise ConfigurationError(f"setting {name} is empty ({sources[name]}): give it a value, or leave it out")
 
 
 def file_values(path: Path) -> dict[str, Any]:
@@ -82,12 +91,25 @@ def unread(environ: Mapping[str, str]) -> list[str]:
     return [
         f"{name} is set, and no server reads it{_meant(name.upper().removeprefix(PREFIX), as_variable=True)}"
         for name in sorted(environ)
-        if name.upper().startswith(PREFIX) and name.upper() not in known
+        if name.upper().startswith(PREFIX) and name.upper() not in known and not is_made_up(name, environ)
     ]
 
 
+def made_up(environ: Mapping[str, str]) -> str | None:
+    """Return a sentence about the variables that look like settings and were made up by a platform; None without."""
+    settings = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    names = sorted(name for name in environ if name.upper() in settings and is_made_up(name, environ))
+    if not names:
+        return None
+    shown = ", ".join(f"{name}={environ[name]}" for name in names)
+    return (
+        f"{shown} is ignored: the platform made it up from the name of "
+        "a service (in Kubernetes, enableServiceLinks: false leaves it out)"
+    )
+
+
 def _path_in(environ: Mapping[str, str]) -> Path | None:
-    found = environ.get(CONFIG_VARIABLE, "")
+    found = environ.get(CONFIG_VARIABLE, "").strip()
     return Path(found).expanduser() if found else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from client.cleaning import clean
 from client.errors import NeffCacheError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ ERRORS = _table(
     ("wrong_key", 422, "The key document is not one of this kind whose hash is the key."),
     ("signature_required", 422, "What is published in this project is signed, and this is not."),
     ("signature_invalid", 422, "The signature is not one of these bytes by a key that this project trusts."),
+    ("too_many_leases", 429, "This token holds as many leases as it may; try again later."),
     ("throttled", 429, "Too many requests of this kind at once; try again later."),
     ("internal", 500, "The server failed; its log has the request id."),
     ("busy", 503, "Another request holds this key; try again."),
@@ -67,7 +69,7 @@ class Problem(NeffCacheError):  # noqa: N818 - named for what the answer holds (
 
     def __init__(self, name: str, detail: str = "", *, headers: Mapping[str, str] | None = None) -> None:
         self.kind = ERRORS[name]
-        self.detail = detail
+        self.detail = clean(detail, lines=False)
         self.headers = dict(headers or {})
         super().__init__(detail or self.kind.sentence)
 

@@ -5,6 +5,7 @@ Artifacts and outputs are routed here, in front of FastAPI: its routing would co
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from http import HTTPStatus
@@ -83,7 +84,10 @@ class Gate:
         """Check the request, then hand it to its route."""
         path = scope["path"]
         if path not in UNGUARDED:
-            self._hosts.check(header(scope, b"host"))
+            self._hosts.check(header(scope, b"host"), path)
+            if "target_host" in scope:
+                # of a request for http://host/path that host counts (RFC 9112, section 3.2.2), and Host must not differ
+                self._hosts.check(scope["target_host"], path)
         if path not in _PUBLIC:
             scope["principal"] = passage.principal = principal = await self._principal(scope)
             self._service.throttle.check(principal, path)
@@ -153,6 +157,10 @@ class Passage:
                 await self._gate.handle(self, scope, receive, self._counting_send)
             except Exception as error:  # noqa: BLE001 - the last line of defence: everything becomes a row of the table
                 await self._fail(error)
+            except asyncio.CancelledError:
+                if not self._service.readiness.draining:
+                    raise
+                await self._cut()
             finally:
                 seconds = metrics.monotonic() - begin
                 route = self.route or _fastapi_route(scope)
@@ -189,10 +197,26 @@ class Passage:
             raise error
         await send_problem(self._counting_send, problem, self.request_id, method=self._scope["method"])
 
+    async def _cut(self) -> None:
+        """End a request that took longer than a server that stops may wait for: no fault, and nothing to look into."""
+        self._error = "not_ready"
+        self._service.metrics.errors.labels(self._error).inc()
+        if not self._status:
+            problem = Problem(self._error, "this server stops: send the request again", headers={"Retry-After": "1"})
+            await send_problem(self._counting_send, problem, self.request_id, method=self._scope["method"])
+        elif "abort" in self._scope:
+            # the head is out: only a broken connection can still say that the body is not whole
+            self._scope["abort"]()
+            await asyncio.sleep(0)
+
     async def _counting_send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            message["headers"] = [*message["headers"], (b"x-request-id", self.request_id.encode())]
+            given = message["headers"]
+            message["headers"] = [*given, (b"x-request-id", self.request_id.encode())]
+            if not any(name == b"cache-control" for name, _ in given):
+                # a cache in between would hand one caller's answer, or refusal, to the next
+                message["headers"].append((b"cache-control", b"no-store"))
             if self._service.readiness.draining:
                 # the connection's next request shall go to a server that stays
                 message["headers"].append((b"connection", b"close"))

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cache_server.command_settings import read_settings
+from cache_server.command_settings import PathOption, read_settings
+from client.cli.output import print_text
 
 if TYPE_CHECKING:
     from cache_server.services.invariants import Report
     from cache_server.settings import Settings
 
-DataDir = Annotated[
-    Path | None, typer.Option(help="Folder of store and database. [default: $XDG_DATA_HOME/neff-cache]")
-]
+DataDir = Annotated[Path | None, PathOption(help="Folder of store and database. [default: $XDG_DATA_HOME/neff-cache]")]
 Store = Annotated[str | None, typer.Option(help="Object store. [default: in the data folder]")]
 DatabaseUrl = Annotated[str | None, typer.Option(help="SQLAlchemy URL. [default: SQLite in the data folder]")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -56,10 +55,10 @@ def fsck(
 def _print(before: Report | None, after: Report) -> None:
     for finding in before.findings if before is not None else ():
         if finding not in after.findings:
-            typer.echo(f"repaired  {finding}")
+            print_text(f"repaired  {finding}")
     for finding in after.findings:
-        typer.echo(f"broken    {finding}")
-    typer.echo(
+        print_text(f"broken    {finding}")
+    print_text(
         f"{after.entries} entries, {after.files} files, {after.stored_bytes / 1e6:,.1f} MB; "
         f"{after.pending} uploads not published yet, {after.quarantined} set aside; "
         + ("clean" if after.is_clean else f"{len(after.findings)} broken")
@@ -84,7 +83,7 @@ def rebuild_index(
     if as_json:
         typer.echo(json.dumps(done.to_json(), indent=1))
     else:
-        typer.echo(
+        print_text(
             f"{done.adopted} entries indexed, {done.known} known before, {done.set_aside} set aside as unusable, "
             f"{done.unreadable} not readable, {done.gone} gone from the store; "
             f"{done.policy_rows} rows of policy restored"

@@ -66,6 +66,8 @@ class LeaseRequest:
     retry_failed: bool = False
     seen_generation: int | None = None
     may_publish: bool = True
+    owner: str | None = None
+    """Whose leases these are, to be counted: a token's id, or the name of a caller without a stored one."""
 
 
 class Grant:

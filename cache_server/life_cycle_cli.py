@@ -12,6 +12,7 @@ from cache_server.command_settings import ConfigFile, read_configured, read_sett
 from cache_server.integrity_cli import DatabaseUrl, DataDir, Store  # noqa: TC001 - as above
 from client.cli.options import JsonFlag  # noqa: TC001 - as above
 from client.cli.output import print_json, print_table, say
+from client.shown import shown_address
 from client.sizes import size_text
 
 if TYPE_CHECKING:
@@ -36,10 +37,11 @@ def check_config(
     given = {"data_dir": data_dir, "store": store, "database": database}
     settings, sources = read_configured("admin check-config", given, config)
     from cache_server.checking import check_settings  # noqa: PLC0415 - the base install has no database
-    from cache_server.configuration import unread  # noqa: PLC0415
+    from cache_server.configuration import made_up, unread  # noqa: PLC0415
 
-    shown = {name: "(secret)" if name in _SECRET else str(getattr(settings, name)) for name in sorted(sources)}
-    findings, unknown = check_settings(settings), unread(os.environ)
+    shown = {name: "(secret)" if name in _SECRET else _shown(getattr(settings, name)) for name in sorted(sources)}
+    findings, ignored = check_settings(settings), made_up(os.environ)
+    unknown = [*unread(os.environ), *([] if ignored is None else [ignored])]
     if as_json:
         print_json(
             {
@@ -96,16 +98,13 @@ def backup(
 
 def gc(
     *,
-    once: Annotated[  # noqa: ARG001 - said by scripts that mean it; there is no other way
-        bool, typer.Option("--once", help="One round, then end: so it always is. For ever: `serve --role collector`.")
-    ] = False,
     config: ConfigFile = None,
     data_dir: DataDir = None,
     store: Store = None,
     database: DatabaseUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Sweep and collect once, without a server: for a job that a scheduler starts.
+    """Sweep and collect once, without a server: for a job that a scheduler starts. For ever: `serve --role collector`.
 
     With servers on PostgreSQL and a bucket it runs beside them; with SQLite or a folder, stop the server first. Exit
     status 1 if collection is paused, or another one runs.
@@ -121,6 +120,11 @@ def gc(
         amount = f"{value['entries']} entries, {size_text(value['bytes'])}"
         say(f"{swept} left-over outputs removed; collection is {outcome.state}: {amount}, {outcome.spared} spared")
     raise typer.Exit(0 if outcome.state == "done" else 1)
+
+
+def _shown(value: object) -> str:
+    # an address may hold a key although it should not
+    return shown_address(value) if isinstance(value, str) else str(value)
 
 
 def _settings(

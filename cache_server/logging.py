@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import structlog
+
+from client.cleaning import clean, cleaned_value
 
 if TYPE_CHECKING:
     from cache_server.settings import Settings
@@ -15,13 +18,26 @@ if TYPE_CHECKING:
 _WITHOUT_LOCALS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 
 
+def _cleaned(
+    _logger: structlog.typing.WrappedLogger, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Leave nothing in a line that moves a cursor: paths, labels and errors are what callers sent."""
+    return {name: cleaned_value(value) for name, value in event.items()}
+
+
+def _clean_traceback(out: TextIO, raised: structlog.typing.ExcInfo) -> None:
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, raised)
+    out.write(clean(text.getvalue()))
+
+
 def configure(settings: Settings) -> None:
     """Set up structlog for this process. Only a server's own process calls this, never a library user's."""
     as_text = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
     renderers: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+        [_cleaned, structlog.dev.ConsoleRenderer(exception_formatter=_clean_traceback)]
         if as_text
-        else [structlog.processors.ExceptionRenderer(_WITHOUT_LOCALS), structlog.processors.JSONRenderer()]
+        else [structlog.processors.ExceptionRenderer(_WITHOUT_LOCALS), _cleaned, structlog.processors.JSONRenderer()]
     )
     common: list[structlog.typing.Processor] = [
         # the id of the request that is served, on worker threads too

@@ -68,6 +68,8 @@ def _read_database(service: Service) -> None:
             metrics.leases_held,
             metrics.collection_ended,
             metrics.scrub_ended,
+            metrics.scrub_stopped,
+            metrics.scrub_suspected,
             metrics.reported_hits,
             *metrics.reported.values(),
         ):
@@ -114,5 +116,7 @@ def _show_state(metrics: Metrics, connection: Connection, now: float) -> None:
     metrics.collection_ended.show_one(Jobs.finished(connection, JOB))
     progress = scrub.progress(connection)
     metrics.scrub_ended.show_one(None if progress is None else progress.ended)
+    metrics.scrub_stopped.show_one(progress is not None and progress.stopped is not None)
+    metrics.scrub_suspected.show_one(scrub.count_suspected(connection))
     revision = MigrationContext.configure(connection).get_current_revision()
     metrics.schema.show({(str(revision),): 1.0})

@@ -165,7 +165,7 @@ class Metrics(Catalogue):
         )
         self.scrubbed = self.counter(
             "scrubbed_total",
-            "Entries that the scrub read again: right, quarantined, sound, absent or unreadable.",
+            "Entries that the scrub read again: right, suspected, quarantined, sound, absent or unreadable.",
             "result",
             source="services.scrubbing",
         )
@@ -254,6 +254,12 @@ class Metrics(Catalogue):
         )
         self.scrub_ended = shown(
             "scrub_ended_timestamp_seconds", "When a scrub last ended, in seconds since the epoch."
+        )
+        self.scrub_stopped = shown(
+            "scrub_stopped", "1 while the scrub rests because too much in a row could not be verified, else 0."
+        )
+        self.scrub_suspected = shown(
+            "scrub_suspected", "Outputs that the scrub found wrong once and will look at again."
         )
         self.reported = {
             counter: self.shown(

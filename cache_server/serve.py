@@ -17,9 +17,10 @@ from prometheus_client import disable_created_metrics
 
 from cache_server import logging
 from cache_server.app import create_app
+from cache_server.configuration import made_up
 from cache_server.http.listening import BACKLOG, Listening
 from cache_server.http.protocol import BoundedProtocol
-from cache_server.service import Service
+from cache_server.opening import GRACE_SECONDS, Opening, listen_meanwhile
 from cache_server.tls import TlsFiles
 from client.errors import ConfigurationError
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from cache_server.service import Service
     from cache_server.settings import Settings
 
 _FORCED_SECONDS = 2.0
@@ -42,13 +44,21 @@ _log = structlog.get_logger("cache_server")
 def run(settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status: 1 without a start, or if requests were cut."""
     logging.configure(settings)
+    ignored = made_up(os.environ)
+    if ignored is not None:
+        _log.warning(ignored)
     # when each counter began: as many series again, and nothing asks for them
     disable_created_metrics()  # type: ignore[no-untyped-call] # as it comes
     try:
         files = TlsFiles.from_settings(settings)
         context = None if files is None else files.context()
         listener = _listen(settings)
-        with contextlib.closing(listener), contextlib.closing(Service.open(settings)) as service:
+        with contextlib.ExitStack() as closing:
+            closing.enter_context(contextlib.closing(listener))
+            service = _opened(settings, Listening(listener, files, context, handshake_seconds=settings.head_seconds))
+            if service is None:
+                return 0
+            closing.enter_context(contextlib.closing(service))
             listening = Listening(listener, files, context, handshake_seconds=settings.head_seconds)
             server = _Server(create_app(settings, service=service), service, listener, listening)
             # drained by now; the exit status says whether it went well
@@ -56,6 +66,25 @@ def run(settings: Settings) -> int:
     except ConfigurationError as error:
         print(f"neff-cache: {error}", file=sys.stderr)  # noqa: T201 - the operator's one sentence
         return 1
+
+
+def _opened(settings: Settings, meanwhile: Listening) -> Service | None:
+    """Open the service, and answer probes while it is waited for; None if a signal came first.
+
+    Raises `ConfigurationError` for what will not come right by itself.
+    """
+    opening = Opening(settings)
+    if not opening.done.wait(GRACE_SECONDS) and not listen_meanwhile(opening, meanwhile, settings):
+        if not opening.done.wait(_FORCED_SECONDS / 2):
+            # a try that hangs: nothing was begun that an end could harm
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+        service = opening.service
+        if service is not None:
+            service.close()
+        return None
+    return opening.result()
 
 
 def _listen(settings: Settings) -> socket.socket:

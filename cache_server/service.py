@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from cache_server.access import anonymous
 from cache_server.coordination import Coordination
+from cache_server.database.engine import comes_back
 from cache_server.database.measured import MeasuredDatabase
 from cache_server.database.migrate import Schema, check_schema, migrate
 from cache_server.locking import only_server
@@ -40,9 +41,11 @@ from cache_server.services.trust import Trust
 from cache_server.services.usage import Usage
 from cache_server.stores.base import Store, StoreError
 from cache_server.stores.guarded import GuardedStore
+from cache_server.stores.local_files import LASTING
 from cache_server.stores.open import new_store
 from cache_server.throttling import Throttle
 from cache_server.tracing.open import open_tracing
+from cache_server.weak_tokens import check_secret
 from cache_server.workers import Workers
 from client.errors import ConfigurationError
 from client.token import ensure_user_token
@@ -62,6 +65,10 @@ if TYPE_CHECKING:
     from cache_server.tracing.base import Tracing
 
 _FOLDER_MODE = 0o700
+
+
+class AwayError(ConfigurationError):
+    """The service cannot open because store or database are away, and may come back by themselves."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +123,7 @@ class Service:
             # what the store knows comes first: a token that was revoked must not be let in anew
             service.rebuilding.recover()
             service.tokens.recover()
+            service.tokens.shut_open_doors()
             service.register_tokens()
             # a local store is ours by its lock file; a bucket may have other servers at work
             service.sweeping.recover(alone=settings.bucket_url is None)
@@ -165,6 +173,7 @@ class Service:
             catalogue=catalogue,
             waiters=waiters,
             ttl_seconds=settings.lease_ttl_seconds,
+            most_held=settings.max_leases,
         )
         suspicion = Suspicion(store=store, locks=locks, catalogue=catalogue, removal=removal)
         sweeping = Sweeping(
@@ -276,7 +285,8 @@ class Service:
         if first is not None:
             self.tokens.register_admin(first, "bootstrap")
         if self.settings.is_loopback:
-            self.tokens.register_admin(ensure_user_token(os.environ), "user")
+            where = "the user's own token file"
+            self.tokens.register_admin(check_secret(ensure_user_token(os.environ), where), "user")
         elif not self.tokens.any_usable():
             raise ConfigurationError(
                 f"--host {self.settings.host} can be reached from other machines and there is no token yet: "
@@ -295,11 +305,13 @@ def _as_configuration() -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        raise ConfigurationError(f"{error}; see --store and --data-dir") from error
+        kind = ConfigurationError if error.lasting else AwayError
+        raise kind(f"{error}; see --store and --data-dir") from error
     except SQLAlchemyError as error:
         # drivers like to spread over several lines
         reason = " ".join(str(getattr(error, "orig", None) or error).split())
-        raise ConfigurationError(f"the database cannot be used: {reason}; see --database and --data-dir") from error
+        kind = AwayError if comes_back(error) else ConfigurationError
+        raise kind(f"the database cannot be used: {reason}; see --database and --data-dir") from error
 
 
 def _folders(settings: Settings, database: Path | None) -> list[Path]:
@@ -316,5 +328,6 @@ def _folders(settings: Settings, database: Path | None) -> list[Path]:
         try:
             folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigurationError(f"the folder {folder} cannot be made: {error.strerror}; see --data-dir") from error
+            kind = ConfigurationError if error.errno in LASTING else AwayError
+            raise kind(f"the folder {folder} cannot be made: {error.strerror}; see --data-dir") from error
     return sorted(folders)

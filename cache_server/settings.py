@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from cache_server.hosts import LOOPBACK, own_namespace, with_service_names
 from cache_server.metric_projects import MOST_PROJECTS
+from cache_server.weak_tokens import check_secret
 from client.encoding import MAX_SIZE
+from client.environment import is_made_up
 from client.errors import ConfigurationError
+from client.folders import base_folder
+from client.shown import shown_address
 from client.token import is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic.fields import FieldInfo
+
+PREFIX = "NEFF_CACHE_"
 
 Anonymous: TypeAlias = Literal["none", "read", "all"]
 ClientMode: TypeAlias = Literal["off", "optional", "required"]
@@ -25,16 +37,60 @@ _MIB = 1 << 20
 
 
 def default_data_dir() -> Path:
-    """Return ``$XDG_DATA_HOME/neff-cache``, by default ``~/.local/share/neff-cache``."""
-    base = os.environ.get("XDG_DATA_HOME", "")
-    # The XDG specification has relative paths ignored
-    return (Path(base) if base.startswith("/") else Path.home() / ".local" / "share") / "neff-cache"
+    """Return ``$XDG_DATA_HOME/neff-cache``, by default ``~/.local/share/neff-cache``.
+
+    Raises `ConfigurationError` where neither the variable nor a home directory is known.
+    """
+    base = base_folder(os.environ, "XDG_DATA_HOME")
+    if base is None:
+        raise ConfigurationError("no home directory is known for the data: give --data-dir, or set XDG_DATA_HOME")
+    return Path(base) / "neff-cache"
+
+
+def variables(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return by setting what the environment says: the variable's name and its text.
+
+    An empty variable is one that is not set: so compose files and charts write a value that nobody gave. Nor does one
+    count that a platform made up from the name of a service; see `client.environment.is_made_up`.
+    """
+    found = {}
+    for variable, text in environ.items():
+        setting = variable.upper().removeprefix(PREFIX).lower()
+        ours = variable.upper().startswith(PREFIX) and setting in Settings.model_fields
+        if ours and text.strip() and not is_made_up(variable, environ):
+            found[setting] = variable, text.strip()
+    return found
+
+
+class _Environment(PydanticBaseSettingsSource):
+    """The environment of this process, read by `variables`."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:  # noqa: ARG002 - the base's
+        """Return the variable's text, if it is set."""
+        found = variables(os.environ).get(field_name)
+        return (None if found is None else found[1]), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the texts of all that are set."""
+        return {name: text for name, (_, text) in variables(os.environ).items()}
 
 
 class Settings(BaseSettings):
     """All settings of a server, with their defaults. Durations are in seconds, sizes in bytes."""
 
-    model_config = SettingsConfigDict(env_prefix="NEFF_CACHE_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - pydantic's signature; ours takes its place
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take what is given by keyword, then the environment: there are no other sources."""
+        return init_settings, _Environment(settings_cls)
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
@@ -44,8 +100,11 @@ class Settings(BaseSettings):
         "`collector`: that work, health and metrics only; `all`: both. Other than `all` needs PostgreSQL and a bucket.",
     )
     data_dir: Path = Field(default_factory=default_data_dir, description="Folder that holds store and database.")
-    store: str | None = Field(None, description="Where outputs lie; by default the folder `store` of the data folder.")
-    database: str | None = Field(None, description="SQLAlchemy URL; by default SQLite in the data folder.")
+    # what may hold a password or a key is not shown with the settings
+    store: str | None = Field(
+        None, repr=False, description="Where outputs lie; by default the folder `store` of the data folder."
+    )
+    database: str | None = Field(None, repr=False, description="SQLAlchemy URL; by default SQLite in the data folder.")
     database_file: Path | None = Field(
         None, description="File that holds that URL, as a mounted secret does; in place of `database`."
     )
@@ -55,7 +114,9 @@ class Settings(BaseSettings):
         "if not, `neff-cache admin migrate` has to do it.",
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Host names this server answers to, comma-separated; `*` for any."
+        (),
+        description="Host names this server answers to, comma-separated, besides this machine's own; `*` for any. For "
+        "a Service's short name its `NAME.NAMESPACE.svc` and `NAME.NAMESPACE.svc.cluster.local` count as well.",
     )
     anonymous: Anonymous = Field("none", description="What callers without a token may do.")
     bootstrap_token: SecretStr | None = Field(None, description="A token that is registered as admin at each start.")
@@ -80,6 +141,12 @@ class Settings(BaseSettings):
 
     lease_ttl_seconds: float = Field(
         30.0, gt=0, le=3600, description="A lease ends this long after its last heartbeat."
+    )
+    max_leases: int = Field(
+        4096,
+        ge=1,
+        description="Leases that one token may hold at once; whoever asks for more is told to come later. A token that "
+        "a whole cluster shares holds one for each compiler that runs.",
     )
     key_lock_seconds: float = Field(30.0, gt=0, description="How long a request waits for another one's work on a key.")
     head_seconds: float = Field(30.0, gt=0, description="A request's head must have arrived whole by then.")
@@ -141,6 +208,7 @@ class Settings(BaseSettings):
     )
     otlp_endpoint: str | None = Field(
         None,
+        repr=False,
         description="Address of an OpenTelemetry collector (OTLP over HTTP) that traces are sent to; needs `[otel]`.",
     )
     log_format: Literal["auto", "json", "text"] = Field("auto", description="`auto`: text on a terminal, else JSON.")
@@ -165,7 +233,7 @@ class Settings(BaseSettings):
 
         Raises `ConfigurationError` if the settings would leave the server open to DNS rebinding.
         """
-        named = frozenset(name.lower() for name in self.allowed_hosts)
+        named = with_service_names(self.allowed_hosts, namespace=own_namespace(), anonymous=self.anonymous != "none")
         if "*" in named:
             if self.anonymous != "none":
                 raise ConfigurationError(
@@ -174,14 +242,14 @@ class Settings(BaseSettings):
                 )
             return frozenset({"*"})
         if named:
-            return named
+            return named | LOOPBACK
         if self.host in _WILDCARDS:
             raise ConfigurationError(
                 f"--host {self.host!r} listens on every address, so the names to answer to must be given: "
                 "add --allowed-host NAME (or NEFF_CACHE_ALLOWED_HOSTS) for each"
             )
         own = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
-        return frozenset({"localhost", "127.0.0.1", "[::1]", own.lower()})
+        return LOOPBACK | {own.lower()}
 
     @property
     def bucket_url(self) -> str | None:
@@ -198,7 +266,7 @@ class Settings(BaseSettings):
         if scheme == "file" and rest.startswith("/"):
             return Path(rest)
         raise ConfigurationError(
-            f"--store {self.store!r} is not known here: expected a folder, file:///folder or s3://bucket/prefix"
+            f"--store {shown_address(self.store)} is not known here: expected a folder, file:///folder or s3://bucket/prefix"
         )
 
     def database_url(self) -> URL:
@@ -217,12 +285,20 @@ class Settings(BaseSettings):
             ) from error
 
     def first_token(self) -> str | None:
-        """Return the token to register at each start, or None; raises `ConfigurationError` if its file holds none."""
+        """Return the token to register at each start, or None.
+
+        Raises `ConfigurationError` for a file that cannot be read, and for a token that somebody could guess.
+        """
         if self.bootstrap_token is not None and self.bootstrap_token_file is not None:
             raise ConfigurationError("bootstrap_token and bootstrap_token_file are both set: give one of them")
         if self.bootstrap_token_file is not None:
-            return _secret(self.bootstrap_token_file, "bootstrap_token_file")
-        return None if self.bootstrap_token is None else self.bootstrap_token.get_secret_value()
+            where = f"bootstrap_token_file {self.bootstrap_token_file}"
+            return check_secret(_secret(self.bootstrap_token_file, "bootstrap_token_file"), where)
+        return (
+            None
+            if self.bootstrap_token is None
+            else check_secret(self.bootstrap_token.get_secret_value(), "bootstrap_token")
+        )
 
     def check_role(self) -> None:
         """Raise `ConfigurationError` for a role that would leave work to a server that cannot be there."""

@@ -49,7 +49,7 @@ def is_launcher(path: str) -> bool:
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[str]:
-    wanted = environ.get(SETTING) or NAME
+    wanted = environ.get(SETTING, "").strip() or NAME
     return iter((wanted,)) if "/" in wanted else _on_path(wanted, environ)
 
 

@@ -28,6 +28,10 @@ _WORTH = 0.9
 MAX_WINDOW = 8 << 20
 MAX_SIZE = 16 << 30
 """Bytes of the largest output that is read: it is held in memory whole, and its size is another party's word."""
+MOST_PER_BYTE = 1000
+"""Plain bytes that one byte of a frame may stand for. Logs come to 50, a NEFF full of zeros to some hundred."""
+FREE_SIZE = 64 << 20
+"""Plain bytes that any frame may stand for: so much is decoded in a tenth of a second."""
 CHUNK = 256 * 1024
 _ALWAYS = 64 << 20
 _SHARE = 8
@@ -79,6 +83,14 @@ def encode(data: bytes) -> bytes:
 
     packed: bytes = zstandard.ZstdCompressor(level=_LEVEL).compress(data)
     return packed
+
+
+def most_plain(stored_size: int) -> int:
+    """Return how many plain bytes a frame of ``stored_size`` bytes may stand for in a shared cache.
+
+    A frame of more costs those who take it in out of all proportion to what it cost to send.
+    """
+    return max(FREE_SIZE, MOST_PER_BYTE * stored_size)
 
 
 def decode(data: bytes, size: int) -> bytes:

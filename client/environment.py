@@ -9,7 +9,8 @@ row  name      variables                                             in the key
                                                                      ``extra.env``
 4    PROCESS   `PROCESS`                                             never
 5    NEVER     `NEVER_PREFIXES`, `NEVER_NAMES`, `NEVER_PARTS`        never
-6    OTHER     any other ``NEURON_*``, ``XLA_*``, ``NKI_*``          launcher: ``extra.env``, with one warning
+6    OTHER     any other ``NEURON_*``, ``XLA_*``, ``NKI_*``          launcher: ``extra.env``, with one warning; the
+                                                                     values of all but `SHOWN` as digests
 ===  ========  ====================================================  ==========================================
 
 The first row that fits decides. Our own backends start a compiler with rows 1, 3 and 4 alone (`scrubbed`), so that
@@ -53,6 +54,20 @@ NEVER_NAMES: Final = frozenset({"NEURON_EXTRACT_GRAPHS_ONLY", "XLA_IR_DEBUG", "X
 NEVER_PARTS: Final = frozenset({"DUMP", "LOG", "DIR", "CACHE"})
 OTHER_PREFIXES: Final = ("NEURON_", "XLA_", "NKI_")
 
+# The variables of row 6 whose values a key document shows: the Neuron SDK and XLA document them, and what they say is
+# no secret. Whoever may read a project reads its key documents, and any other name may hold a token.
+SHOWN: Final = frozenset(
+    {
+        "NEURON_CC_PIPELINE_FACTOR", "NEURON_CUSTOM_SILU", "NEURON_DISABLE_BOUNDARY_MARKER",
+        "NEURON_ENABLE_INT_MATMUL_DOWNCAST", "NEURON_ENABLE_NOSEED_DROPOUT", "NEURON_FUSE_SOFTMAX",
+        "NEURON_INTERNAL_TRANSFER_ALL_PARAMETERS_WITH_STATIC_RING", "NEURON_MOVE_ALL_GATHER_WHILE_LOOP",
+        "NEURON_TRANSFER_ALL_PARAMETERS_WITH_STATIC_RING", "NEURON_TRANSFER_WITH_STATIC_RING_OPS",
+        "NEURON_USE_LOAD_COLLECTIVES", "NEURON_WHILE_LOOP_UNROLL", "NKI_FRONTEND", "NKI_PLATFORM_TARGET",
+        "XLA_DISABLE_FUNCTIONALIZATION", "XLA_DOWNCAST_BF16", "XLA_DOWNCAST_FP16", "XLA_HANDLE_SPECIAL_SCALAR",
+        "XLA_USE_32BIT_LONG", "XLA_USE_BF16", "XLA_USE_FP16", "XLA_USE_SPMD",
+    }
+)  # fmt: skip
+
 # Words that only the wrappers around neuronx-cc understand (libneuronxla); the values say whether they take one.
 WRAPPER_WORDS: Final[Mapping[str, bool]] = {
     "--no_cache": False,
@@ -69,6 +84,15 @@ _INSTANCE = re.compile(r"(trn[1-9]|inf2)[a-z]*\.[0-9a-z-]+")
 _TARGET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 # One word of XLA_FLAGS: XLA itself lets quotes hold white space.
 _FLAG = re.compile(r"""(?:[^\s'"]|'[^']*'|"(?:\\.|[^"\\])*"|['"])+""")
+
+# What Kubernetes and Docker make up from the name of a service, as NAME=VALUE; compiled when a name looks like it.
+_LINK = r"(?:tcp|udp|sctp)://\S+:[0-9]+"
+_ADDRESS = r"(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9a-fA-F.]*:[0-9a-fA-F:.]*|None)"
+_MADE_UP = (
+    rf".+_(?:SERVICE_HOST={_ADDRESS}|SERVICE_PORT(?:_[0-9A-Z_]+)?=[0-9]{{1,5}}|PORT={_LINK}"
+    rf"|PORT_[0-9]+_(?:TCP|UDP|SCTP)(?:={_LINK}|_PROTO=(?:tcp|udp|sctp)|_PORT=[0-9]{{1,5}}|_ADDR={_ADDRESS}))"
+)
+_LOOKS_MADE_UP = ("_SERVICE_", "_PORT", "_NAME", "_ENV_")
 
 
 class Row(IntEnum):
@@ -98,6 +122,21 @@ def row_of(name: str) -> Row | None:
     return Row.NEVER if never else Row.OTHER
 
 
+def is_made_up(name: str, environ: Mapping[str, str]) -> bool:
+    """Whether a platform made the variable up from the name of a service, and nobody set it.
+
+    Kubernetes gives every pod ``FOO_SERVICE_HOST``, ``FOO_PORT=tcp://…`` and more for a Service ``foo``; Docker's links
+    give ``FOO_NAME`` and copies of the other container's variables as well. They differ from cluster to cluster.
+    """
+    if not any(part in name for part in _LOOKS_MADE_UP):
+        return False
+    if re.fullmatch(_MADE_UP, f"{name}={environ[name].strip()}"):
+        return True
+    # these have no value to go by: the address of the same name must stand beside them
+    linked = re.match(r"(.+?)_(?:NAME$|ENV_)", name)
+    return linked is not None and re.fullmatch(_LINK, environ.get(f"{linked[1]}_PORT", "").strip()) is not None
+
+
 def scrubbed(
     environ: Mapping[str, str], *, home: str, tmpdir: str, extra: Mapping[str, str] | None = None
 ) -> dict[str, str]:
@@ -113,17 +152,26 @@ def scrubbed(
 
 
 def keyed_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return rows 3 and 6 by name: what the launcher, which keeps its caller's environment, puts in ``extra.env``."""
-    keyed = {name: environ[name] for name in unlisted_names(environ)}
+    """Return rows 3 and 6 by name: what the launcher, which keeps its caller's environment, puts in ``extra.env``.
+
+    What is not in `SHOWN` is there as ``sha256:`` and the digest of ``NAME=VALUE``: as good in a key, but not readable.
+    """
+    keyed = {name: environ[name] if name in SHOWN else _digest(name, environ[name]) for name in unlisted_names(environ)}
     flags = xla_flags_without_dumps(environ)
     if flags:
         keyed[XLA_FLAGS] = flags
     return keyed
 
 
+def _digest(name: str, value: str) -> str:
+    from client.launcher.digest import sha256  # noqa: PLC0415 - few jobs have such a variable
+
+    return f"sha256:{sha256(os.fsencode(f'{name}={value}'))}"
+
+
 def unlisted_names(environ: Mapping[str, str]) -> list[str]:
     """Return the names of row 6, sorted: the launcher's one warning lists them."""
-    return sorted(name for name in environ if row_of(name) is Row.OTHER)
+    return sorted(name for name in environ if row_of(name) is Row.OTHER and not is_made_up(name, environ))
 
 
 def compiler_words(environ: Mapping[str, str]) -> list[str]:
@@ -203,7 +251,7 @@ def resolve_logical_cores(environ: Mapping[str, str], target: str) -> int:
     `ConfigurationError` for a value that is no positive number, and for an unknown target where nothing is said.
     """
     for name in LOGICAL_CORES:
-        if name in environ:
+        if environ.get(name, "").strip():
             return positive_integer(environ, name, default=0)
     if target not in DEFAULT_LOGICAL_CORES:
         raise _unusable(f"how many cores make a logical core of target {target!r}? Set {LOGICAL_CORES[0]}")
@@ -215,8 +263,8 @@ def positive_integer(environ: Mapping[str, str], name: str, *, default: int) -> 
 
     Raises `ConfigurationError` for any other value.
     """
-    text = environ.get(name)
-    if text is None:
+    text = environ.get(name, "").strip()
+    if not text:
         return default
     try:
         value = int(text)

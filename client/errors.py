@@ -36,6 +36,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+from client.cleaning import clean
+
 FailureClass: TypeAlias = Literal["diagnosis", "resource", "transient"]
 
 MAX_LOG = 64 * 1024
@@ -46,7 +48,11 @@ MAX_TEXT = 4096
 
 
 class NeffCacheError(Exception):
-    """Base of all exceptions of this distribution."""
+    """Base of all exceptions of this distribution. What a message quotes of others moves no cursor."""
+
+    def __str__(self) -> str:
+        """Return the message, cleaned."""
+        return clean(super().__str__())
 
 
 class ConfigurationError(NeffCacheError):

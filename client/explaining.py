@@ -26,6 +26,7 @@ _MODULE_WEIGHT = 3
 """A module that differs says less about a miss than one flag does: it may just be another program."""
 _OTHER_KIND = 1000
 _MAX_SHOWN = 400
+_DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _LEVEL = re.compile(r"-O[0-9a-z]+")
 _MISSING = object()
 
@@ -39,7 +40,7 @@ _MEANINGS: tuple[tuple[str, str], ...] = (
     (ORDER, "the same flags in another order: where flags compete, the last one wins"),
     ("flags", "the compiler's flags; NEURON_CC_FLAGS adds some"),
     ("kernels", "a kernel's file that the program names"),
-    ("extra.env", "the environment; the launcher keys every NEURON_*, XLA_* and NKI_* variable that it does not know"),
+    ("extra.env", "the environment: every NEURON_*, XLA_* and NKI_* variable that the launcher does not know is keyed"),
     ("extra.xla_flags", "XLA_FLAGS"),
     ("extra", "what the backend adds to the key"),
 )
@@ -137,6 +138,8 @@ def shown(value: Any) -> str:
     """Return one side of a difference as people read it."""
     if value is None:
         return "(not there)"
+    if isinstance(value, str) and _DIGEST.fullmatch(value):
+        return "differs (only a digest of the value is kept)"
     text = value if isinstance(value, str) else " ".join(value) if _is_words(value) else str(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}… ({len(text)} characters)"
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from client.environment import is_made_up
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -43,8 +45,9 @@ OTHERS: Mapping[str, str] = {
 
 
 def unread(environ: Mapping[str, str]) -> list[str]:
-    """Return the names with our prefix that are set and that nothing reads, sorted."""
-    return sorted(name for name in environ if name.startswith(PREFIX) and name not in KNOWN)
+    """Return the names with our prefix that are set and that nothing reads, sorted; not what a platform made up."""
+    ours = (name for name in environ if name.startswith(PREFIX) and name not in KNOWN)
+    return sorted(name for name in ours if not is_made_up(name, environ))
 
 
 def meant_by(name: str) -> str | None:
@@ -63,6 +66,6 @@ def answers(environ: Mapping[str, str], url: str | None) -> Iterator[tuple[str, 
     for name in unread(environ):
         meant = meant_by(name)
         yield name, f"{name} is set, and nothing reads it" + (f": did you mean {meant}?" if meant else "")
-    if url is None and environ.get(COMPILE_CACHE_URL):
+    if url is None and environ.get(COMPILE_CACHE_URL, "").strip():
         sentence = f"{COMPILE_CACHE_URL} is read by {OTHERS[COMPILE_CACHE_URL]}, and not by neff-cache"
         yield COMPILE_CACHE_URL, f"{sentence}: to share programs through neff-cache set NEURON_CACHE_URL"

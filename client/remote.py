@@ -49,6 +49,8 @@ PUBLISH_LIMIT = 30.0
 REPORT_LIMIT = 1.0
 """Seconds that a connection, and then the answer, may take to a job's report at its exit."""
 _TOO_MANY_REQUESTS = 429
+_TOO_MANY_LEASES = "too_many_leases"
+"""About the right to compile alone: the server goes on serving us."""
 _SERVER_ERROR = 500
 
 
@@ -286,7 +288,9 @@ class Remote:
                 self._notices.warn(f"denied {direction}", f"{address} denies us to {direction}: {error}; going without")
             case LeaseLost():
                 self.answered = True
-            case Refused(status=status) if status < _SERVER_ERROR and status != _TOO_MANY_REQUESTS:
+            case Refused(status=status, name=name) if status < _SERVER_ERROR and (
+                status != _TOO_MANY_REQUESTS or name == _TOO_MANY_LEASES
+            ):
                 self.answered = True
                 breaker.succeeded()
                 self._notices.warn(f"refused {status} {error.name}", f"{address} refused a request: {error}")

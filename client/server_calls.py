@@ -5,6 +5,8 @@ They take what they need beside `client.transports.http.HttpTransport`, and are 
 
 from __future__ import annotations
 
+import hashlib
+import http
 import http.client
 import json
 import time
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
     Named = tuple[Kind, str]
 
+PROBE_KEY = hashlib.sha256(b"neff-cache doctor").hexdigest()
+"""A key that no document has: what is asked for by it is never there, and never missed."""
 MAX_LOOKUP = 1024
 """Keys of one look-up: its answer holds an entry of a few kilobytes for each."""
 _PAGE = 1000
@@ -112,6 +116,33 @@ class ServerCalls:
             if error.status != _UNPROCESSABLE:
                 raise
         return True
+
+    def name(self) -> str:
+        """Return what the server calls us: the least that needs a host name, a token and nothing else."""
+        with self._session.get("/v1/-/whoami") as got:
+            return "" if got is None else str(answers.read_json(got.answer).get("name", ""))
+
+    def is_open_to_all(self) -> bool:
+        """Return whether the server lets in a token that is empty; earlier ones did where theirs was never set."""
+        with self._session.bare("/v1/-/whoami", {"Authorization": "Bearer"}) as answer:
+            return answer.status == http.HTTPStatus.OK
+
+    def is_ready(self) -> None:
+        """Ask whether the server's own store and database serve; raises `client.errors.Refused` if not."""
+        with self._session.get("/readyz") as got:
+            if got is not None:  # a proxy may hide it
+                got.answer.read_small(64)
+
+    def no_room(self) -> str:
+        """Return why nothing can be published for want of room, "" if there is some, or the server does not say."""
+        with self._session.get(f"{self._base}/quota") as got:
+            value = {} if got is None else answers.read_json(got.answer)
+        room = value.get("room") if isinstance(value, dict) else None
+        if not isinstance(room, dict):
+            return ""
+        if room.get("quota") is False:
+            return f"the quota of project {self._project} is used up"
+        return "the server's store is full" if room.get("store") is False else ""
 
     def lookup(self, keys: Sequence[Named]) -> dict[Named, Entry]:
         """Return the entries of ``keys`` that stand there; at most `MAX_LOOKUP` keys."""

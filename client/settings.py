@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, cast, get_args
 
 from client.errors import ConfigurationError, WireError
+from client.folders import base_folder
 from client.names import DEFAULT_PROJECT, check_project
 
 if TYPE_CHECKING:
@@ -196,8 +197,8 @@ class _Reader:
             return None
 
     def _default_directory(self) -> Path:
-        home = self._environ.get("HOME") or "~"
-        return Path(self._environ.get("XDG_CACHE_HOME") or f"{home}/.cache") / "neff-cache"
+        # without a base, `expanduser` has no answer either
+        return Path(base_folder(self._environ, "XDG_CACHE_HOME") or "~") / "neff-cache"
 
     def rank(self) -> int | None:
         for name in _RANKS:

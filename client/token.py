@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from client.errors import ConfigurationError
+from client.folders import base_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,13 +37,10 @@ def user_token_path(environ: Mapping[str, str]) -> Path:
 
     Raises `ConfigurationError` if neither the variable nor a home directory is known.
     """
-    base = Path(environ.get("XDG_CONFIG_HOME", ""))
-    if base.is_absolute():  # the XDG specification: a relative path is to be ignored
-        return base / "neff-cache" / "token"
-    home = Path(environ.get("HOME") or os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises where this does not
-    if not home.is_absolute():
+    base = base_folder(environ, "XDG_CONFIG_HOME")
+    if base is None:
         raise ConfigurationError("no home directory is known for the user's token: set XDG_CONFIG_HOME or HOME")
-    return home / ".config" / "neff-cache" / "token"
+    return Path(base) / "neff-cache" / "token"
 
 
 def ensure_user_token(environ: Mapping[str, str]) -> str:

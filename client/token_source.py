@@ -74,7 +74,7 @@ class TokenSource:
         token = self._environ.get(TOKEN_VARIABLE, "").strip()
         if token:
             return checked_token(token, TOKEN_VARIABLE)
-        name = self._environ.get(TOKEN_FILE_VARIABLE, "")
+        name = self._environ.get(TOKEN_FILE_VARIABLE, "").strip()
         if name:
             return self._from_file(Path(name))
         if self._command is not None:

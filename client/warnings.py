@@ -9,7 +9,23 @@ from __future__ import annotations
 import logging
 import threading
 
+from client.cleaning import clean
+
 LOGGER = logging.getLogger("neff_cache")
+
+
+def _cleaned(record: logging.LogRecord) -> bool:
+    """Let every record through, what it quotes of others cleaned: a handler of the job's writes it to a terminal."""
+    try:
+        message = record.getMessage()
+    except Exception:  # noqa: BLE001 - a record that cannot be made is told of by the handler
+        return True
+    if not message.isprintable():
+        record.msg, record.args = clean(message), None
+    return True
+
+
+LOGGER.addFilter(_cleaned)
 
 
 class Notices:

@@ -54,9 +54,13 @@ def check_vendor(surroundings: Surroundings) -> Iterator[Finding]:
         )
     else:
         yield ok("device and backend neuron are neff-cache's own")
-    asked = surroundings.environ.get("NEURON_BACKEND_COMPILER", "")
+    asked = surroundings.environ.get("NEURON_BACKEND_COMPILER", "").strip()
     host = is_neuron_host()
-    if host and importlib.util.find_spec("neuronxcc") is None and not surroundings.environ.get("NEURON_CACHE_COMPILER"):
+    if (
+        host
+        and importlib.util.find_spec("neuronxcc") is None
+        and not surroundings.environ.get("NEURON_CACHE_COMPILER", "").strip()
+    ):
         yield problem(
             "this is a Neuron instance, and its compiler's package neuronxcc is not installed in this Python",
             "install neuronx-cc, or name its program in NEURON_CACHE_COMPILER",

@@ -8,6 +8,8 @@ import torch
 from torch._subclasses.fake_impls import _is_op_registered_to_fake_rule, register_op_impl
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
+from neuron_backend.inferred_strides import complete_strides
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -76,3 +78,4 @@ def complete_inference() -> None:
     for operator, rule in rules.items():
         if not _is_op_registered_to_fake_rule(operator):
             register_op_impl(operator)(rule)
+    complete_strides()

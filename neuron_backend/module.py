@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import torch
@@ -35,18 +35,44 @@ class Signature:
     outputs: tuple[TensorSpec, ...]
 
 
+HOLDS: Final = (1 << 63) - 1
+"""What the flag of a program holds for a check that found nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What is wrong if an operator's check of values fails: torch's ``error`` and ``text``.
+
+    ``{}`` in the text stands for the value at fault. ``line`` is the user's line that the operator stands for, empty
+    where that is not known.
+    """
+
+    operator: str
+    error: type[Exception]
+    text: str
+    line: str = ""
+
+    def failed(self, value: int, line: str = "") -> Exception:
+        """Return the error of ``value``, at ``line`` if the check's own is not known."""
+        known = self.line or line
+        at = f", at {known}" if known else ""
+        return self.error(f"{self.text.replace('{}', str(value))} (operator {self.operator}{at})")
+
+
 @dataclass(frozen=True)
 class Module:
     """A StableHLO module as VHLO portable bytecode: no locations, no names, every constant by value.
 
     ``code`` is exactly what the compiler is started on; ``version`` the VHLO version it is written at. ``called_as`` is
-    what callers give and get where they have float64 and the target of the module has not; else None.
+    what callers give and get where they have float64 and the target of the module has not; else None. Where there are
+    ``checks``, the last output is their flag: see `neuron_backend.value_checks`. They are no part of the bytes.
     """
 
     code: bytes
     version: str
     signature: Signature
     called_as: Signature | None = None
+    checks: tuple[Check, ...] = ()
 
     @cached_property
     def sha256(self) -> str:

@@ -18,13 +18,14 @@ from neuron_backend import shadow
 from neuron_backend.compilers import get_compiler
 from neuron_backend.runtimes import get_runtime
 from neuron_backend.runtimes.narrowing import as_called, warn_of_narrowing
+from neuron_backend.value_checks import checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from client.names import Kind
     from neuron_backend.compilers.base import Compiler, Configuration
-    from neuron_backend.lowering import UnsupportedOperator
+    from neuron_backend.lowering import NotLowered
     from neuron_backend.module import Module
     from neuron_backend.runtimes.base import Executable, Runtime
     from neuron_backend.shadow import Shadow
@@ -118,7 +119,7 @@ class Recorder(Protocol):
     def get(self, kind: Kind, module: Module) -> Executable:
         """Take note of a program, and return something that has its signature."""
 
-    def unsupported(self, error: UnsupportedOperator) -> None:
+    def unsupported(self, error: NotLowered) -> None:
         """Take note of a graph that has no program."""
 
 
@@ -148,10 +149,13 @@ def _checks(cache: Cache, runtime: Runtime, environ: Mapping[str, str]) -> tuple
 
 
 def get(kind: Kind, module: Module) -> Executable:
-    """Return the loaded program of ``module`` through this process's cache; see `Programs.get`."""
+    """Return the loaded program of ``module`` through this process's cache; see `Programs.get`.
+
+    It raises the error of what its operators refuse (`neuron_backend.value_checks`).
+    """
     if module.called_as is not None:
         warn_of_narrowing()
-    return (_recorder or current()).get(kind, module)
+    return checked((_recorder or current()).get(kind, module), module)
 
 
 def has_float64() -> bool:
@@ -181,7 +185,7 @@ def recording() -> bool:
     return _recorder is not None
 
 
-def unsupported(error: UnsupportedOperator) -> None:
+def unsupported(error: NotLowered) -> None:
     """Say that a graph has no program, to whoever records."""
     recorder = _recorder
     if recorder is not None:

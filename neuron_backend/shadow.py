@@ -42,7 +42,7 @@ _COUNTS = ("sampled", "equal", "close", "different", "skipped", "failed")
 
 def fraction(environ: Mapping[str, str], notices: Notices) -> float:
     """Return the share of hits to compare that ``NEURON_BACKEND_SHADOW`` asks for; what means nothing is warned of."""
-    text = environ.get(SETTING, "0")
+    text = environ.get(SETTING, "").strip() or "0"
     with suppress(ValueError):
         share = float(text)
         if 0 <= share <= 1:

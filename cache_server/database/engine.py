@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from sqlalchemy import Engine, create_engine, delete, event, false, text
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 
 from cache_server.database.models import LeaseRow
@@ -41,6 +42,41 @@ def host_clock(_connection: Connection) -> float:
 def server_clock(connection: Connection) -> float:
     """Return the database server's time, the same for all servers that share it."""
     return float(connection.scalar(text("SELECT extract(epoch FROM clock_timestamp())")))
+
+
+_PASSING_STATES = ("08", "53", "55", "57", "58")
+"""Classes of SQLSTATE: no connection, no resources, not in a state to, stopped by an operator, an error below it."""
+_PASSING_WORDS = (
+    "starting up",
+    "shutting down",
+    "not yet accepting",
+    "not accepting",
+    "in recovery",
+    "too many",
+    "slots",
+)
+_PASSING_CODES = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL")
+
+
+def comes_back(error: SQLAlchemyError) -> bool:
+    """Return whether a database that failed like that may be there again without anybody mending anything.
+
+    A server that takes no connection says why in words alone, in the language that it was set up with; what it says
+    in another one than English, but for a refused connection, counts as for an operator to mend.
+    """
+    if isinstance(error, PoolTimeout):
+        return True
+    if not isinstance(error, (OperationalError, InterfaceError)):
+        return False
+    cause = error.orig
+    code: str = getattr(cause, "sqlite_errorname", "") or ""
+    if code:
+        return code.startswith(_PASSING_CODES)
+    state: str | None = getattr(cause, "sqlstate", None)
+    if state:
+        return state.startswith(_PASSING_STATES)
+    text = str(cause)
+    return "FATAL" not in text or any(words in text for words in _PASSING_WORDS)
 
 
 class Connections(NamedTuple):

@@ -145,6 +145,14 @@ def count_held(connection: Connection, now: float) -> int:
     return connection.execute(statement).scalar_one()
 
 
+def count_held_by(session: Session, owner: str, now: float) -> int:
+    """Return how many leases of one owner run now."""
+    statement = select(func.count()).where(
+        LeaseRow.state == LeaseState.HELD, LeaseRow.expires > now, LeaseRow.owner == owner
+    )
+    return session.execute(statement).scalar_one()
+
+
 def held_by_project(connection: Connection, now: float) -> dict[str, int]:
     """Return how many leases run now in each project that has any."""
     statement = (

@@ -79,6 +79,8 @@ class LeaseRow(Addressed, Base):
     holder: Mapped[str] = mapped_column(Text)
     since: Mapped[float] = mapped_column(Float)
     expires: Mapped[float] = mapped_column(Float)
+    owner: Mapped[str | None] = mapped_column(String(255))
+    """Whose it is, to be counted: see `cache_server.lease_rules.LeaseRequest`."""
 
 
 class FailureRow(Base):
@@ -171,6 +173,19 @@ class ScrubRow(Base):
     bytes_read: Mapped[int] = mapped_column(BigInteger)
     quarantined: Mapped[int] = mapped_column(BigInteger)
     unreadable: Mapped[int] = mapped_column(BigInteger)
+    stopped: Mapped[float | None] = mapped_column(Float)
+    """When it stopped because too much in a row could not be verified; ``reason`` says so in words."""
+    reason: Mapped[str | None] = mapped_column(Text)
+
+
+class SuspicionRow(Addressed, Base):
+    """An output that one look of the scrub found wrong, what it found, and when: a second look, later, decides."""
+
+    __tablename__ = "suspicions"
+
+    sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
+    found: Mapped[str] = mapped_column(Text)
+    time: Mapped[float] = mapped_column(Float)
 
 
 class UsageRow(Addressed, Base):

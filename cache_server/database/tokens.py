@@ -12,6 +12,7 @@ from cache_server.access import EVERY, Grant, Scope
 from cache_server.clock import rfc3339
 from cache_server.database.models import TokenRow
 from cache_server.grants import grant_from_json, grant_to_json
+from cache_server.weak_tokens import VOID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from client.wire import Json
 
-    State: TypeAlias = Literal["valid", "expired", "revoked"]
+    State: TypeAlias = Literal["valid", "expired", "revoked", "void"]
 
 _ID_DIGITS = 12
 _ID = re.compile(f"[0-9a-f]{{{_ID_DIGITS}}}")
@@ -54,14 +55,26 @@ def every(connection: Connection) -> Sequence[Any]:
     return connection.execute(select(TokenRow.__table__).order_by(TokenRow.created, TokenRow.token_hash)).all()
 
 
+def open_to_all(connection: Connection) -> Sequence[Any]:
+    """Return the tokens that anybody could have used and that nobody has revoked, the oldest first."""
+    found = select(TokenRow.__table__).where(TokenRow.token_hash.in_(VOID), TokenRow.revoked.is_(None))
+    return connection.execute(found.order_by(TokenRow.created, TokenRow.token_hash)).all()
+
+
 def any_usable(connection: Connection, now: float) -> bool:
     """Return whether there is a token that opens anything."""
-    open_now = TokenRow.revoked.is_(None), (TokenRow.expires.is_(None)) | (TokenRow.expires > now)
+    open_now = (
+        TokenRow.revoked.is_(None),
+        (TokenRow.expires.is_(None)) | (TokenRow.expires > now),
+        TokenRow.token_hash.not_in(VOID),
+    )
     return connection.execute(select(func.count()).where(*open_now)).scalar_one() > 0
 
 
 def state(row: Any, now: float) -> State:
-    """Return whether the token opens anything now, and why not."""
+    """Return whether the token opens anything now, and why not: ``void`` is one that anybody can guess."""
+    if row.token_hash in VOID:
+        return "void"
     if row.revoked is not None:
         return "revoked"
     return "expired" if row.expires is not None and row.expires <= now else "valid"

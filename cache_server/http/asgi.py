@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from cache_server.errors import PROBLEM_JSON, Problem
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SLOWEST = 1024
 """Bytes per second."""
+
+_Result = TypeVar("_Result")
 
 Headers: TypeAlias = "list[tuple[bytes, bytes]]"
 
@@ -75,6 +77,26 @@ async def watching(receive: Receive) -> AsyncIterator[asyncio.Future[None]]:
         yield gone
     finally:
         gone.cancel()
+
+
+async def unless_gone(receive: Receive, work: asyncio.Task[_Result]) -> _Result:
+    """Return what ``work`` returns; raises `Problem` ``short_body`` once the caller is gone, whatever it does then."""
+    async with watching(receive) as gone:
+        either: set[asyncio.Future[Any]] = {work, gone}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise Problem("short_body", "the caller has gone")
+    return await work
+
+
+def stop_if_gone(gone: asyncio.Future[None]) -> Callable[[int], None]:
+    """Return what a worker thread calls between two pieces of slow work: it raises once the caller is gone."""
+
+    def look(_size: int) -> None:
+        if gone.done():
+            raise Problem("short_body", "the caller has gone")
+
+    return look
 
 
 async def _until_gone(receive: Receive) -> None:

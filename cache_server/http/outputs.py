@@ -9,6 +9,7 @@ from cache_server.compression import PlainBytes
 from cache_server.errors import Problem
 from cache_server.http.asgi import header, watching
 from cache_server.http.conditional import Span, accepts_zstd, check_if_match, matches, tag_of, wanted_span
+from cache_server.services.verification import check_sent
 from cache_server.stores.base import CHUNK, Blob, StoreError
 from client.errors import FormatError
 from client.wire import ENTRY_HEADER
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from cache_server.workers import Workers
 
 _ENTRY_HEADER = ENTRY_HEADER.lower().encode()
+
+MAX_HEAD_SENT = 3584
+"""Bytes of a whole head: a proxy as it is delivered takes 4 KiB (nginx's ``proxy_buffer_size``), and adds its own."""
+_ROOM = 256
+"""Bytes of a head that are not known here: status line, date, request id, connection."""
+_AROUND = 4
+"""Bytes around a header's name and value: colon, space, end of line."""
 
 
 class Representation(NamedTuple):
@@ -40,9 +48,10 @@ async def send_output(
     """Answer GET or HEAD; raises `Problem` before anything is sent, ``not_found`` if the output is gone or short."""
     compressed = wanted.blob.encoding == "zstd"
     is_get = scope["method"] == "GET"
-    # ranges are defined for GET alone: HEAD tells of the whole
-    ranged = header(scope, b"range") if is_get else None
-    as_stored = not compressed or (ranged is None and accepts_zstd(header(scope, b"accept-encoding")))
+    # ranges are defined for GET alone: HEAD tells of the whole. Nor is there any part of what is stored as one frame:
+    # to come to its last bytes all of it would have to be unpacked (RFC 9110, section 14.2: the whole may be sent)
+    ranged = header(scope, b"range") if is_get and not compressed else None
+    as_stored = not compressed or accepts_zstd(header(scope, b"accept-encoding"))
     tag = tag_of(wanted.blob.sha256, compressed=compressed and as_stored)
     headers: Headers = [
         (b"etag", tag.encode()),
@@ -50,12 +59,11 @@ async def send_output(
         (b"vary", b"accept-encoding"),
         (b"x-content-type-options", b"nosniff"),
     ]
-    if wanted.entry_header is not None:
-        headers.append((_ENTRY_HEADER, wanted.entry_header.encode()))
 
     check_if_match(header(scope, b"if-match"), tag)
     known = header(scope, b"if-none-match")
     if known is not None and matches(known, tag, strong=False):
+        _add_entry(headers, wanted)
         await send({"type": "http.response.start", "status": 304, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
         return
@@ -66,38 +74,52 @@ async def send_output(
     headers += [
         (b"content-type", b"application/octet-stream"),
         (b"content-length", str(part.stop - part.start).encode()),
-        (b"accept-ranges", b"bytes"),
+        (b"accept-ranges", b"none" if compressed else b"bytes"),
     ]
     if compressed and as_stored:
         headers.append((b"content-encoding", b"zstd"))
     if span is not None:
         headers.append((b"content-range", f"bytes {span.start}-{span.stop - 1}/{wanted.size}".encode()))
+    _add_entry(headers, wanted)
     start = {"type": "http.response.start", "status": 200 if span is None else 206, "headers": headers}
 
     body = _Body(store, wanted, part, decode=not as_stored)
+    run = workers.run if as_stored else workers.run_slow
     try:
         # the first piece is read before the answer begins: a small output costs one hop, and an error is still sayable
-        piece = await workers.run(body.first, read=is_get)
+        piece = await run(body.first, read=is_get)
         await send(start)
         if body.has_more():
             async with watching(receive) as gone:
                 while body.has_more() and not gone.done():
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
-                    piece = await workers.run(body.next)
+                    piece = await run(body.next)
         await send({"type": "http.response.body", "body": piece})
     finally:
         body.close()
+
+
+def fits_in_head(text: str) -> bool:
+    """Return whether a header of that length leaves room for those that every answer has."""
+    return len(text) <= MAX_HEAD_SENT - _ROOM
+
+
+def _add_entry(headers: Headers, wanted: Representation) -> None:
+    """Let the entry travel with its artifact if the head does not grow too large; else its reader asks for it."""
+    if wanted.entry_header is None:
+        return
+    size = sum(len(name) + len(value) + _AROUND for name, value in headers)
+    if size + len(_ENTRY_HEADER) + len(wanted.entry_header) + _AROUND <= MAX_HEAD_SENT - _ROOM:
+        headers.append((_ENTRY_HEADER, wanted.entry_header.encode()))
 
 
 async def send_redirect(send: Send, location: str, wanted: Representation) -> None:
     """Answer 307 to an address that lets anybody in for a while: nobody may keep the answer."""
     headers: Headers = [
         (b"location", location.encode("ascii")),
-        (b"cache-control", b"no-store"),
         (b"content-length", b"0"),
     ]
-    if wanted.entry_header is not None:
-        headers.append((_ENTRY_HEADER, wanted.entry_header.encode()))
+    _add_entry(headers, wanted)
     await send({"type": "http.response.start", "status": 307, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
 
@@ -129,6 +151,8 @@ class _Body:
         with self._lock:
             opened = self._opened = None if self._closed else self._store.open_output(self._wanted.blob)
             if opened is None or opened.stored_size != self._wanted.stored_size:
+                # an error page in its place is no miss: whoever is told of one compiles, and perhaps publishes
+                check_sent(self._store, self._wanted.blob, None if opened is None else opened.stored_size)
                 raise Problem(
                     "not_found", "the stored output is missing or damaged; ask for the lease to have it repaired"
                 )
@@ -153,18 +177,16 @@ class _Body:
 
     def _plain(self, opened: OpenOutput) -> Iterator[bytes]:
         plain = PlainBytes("zstd", limit=self._wanted.size)
-        position, (start, stop) = 0, self._part
         pending = bytearray()
         try:
             for chunk in opened.chunks():
                 for piece in plain.feed(chunk):
-                    pending += piece[max(start - position, 0) : max(stop - position, 0)]
-                    position += len(piece)
-                    if len(pending) >= CHUNK or (pending and position >= stop):
+                    pending += piece
+                    if len(pending) >= CHUNK:
                         yield bytes(pending)
                         pending.clear()
-                    if position >= stop:
-                        return
+            if pending:
+                yield bytes(pending)
         except FormatError as error:
             raise StoreError(f"a stored output is damaged: {error}") from error
 

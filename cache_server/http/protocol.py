@@ -104,6 +104,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
         self._unwanted = 0
         super().on_message_begin()
+        # for `cache_server.gate`, where an answer has begun and cannot be ended
+        self.scope["abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
         if self._certificate is not None:
             # read by `cache_server.gate`; nothing that a request says can put it there
             self.scope["client_certificate"] = self._certificate  # type: ignore[typeddict-unknown-key]
@@ -113,6 +115,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._between = 0
         self._stop_waiting()
+        if not self.url.startswith(b"/"):
+            # read by `cache_server.gate`: the host that a request for a whole address names
+            authority = self.url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0]
+            self.scope["target_host"] = authority.decode("latin-1")  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -145,9 +151,14 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not self.transport.is_closing():
             self.transport.close()
 
-    def _refuse(self, status: bytes) -> None:
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP."""
+        self._refuse(b"400 Bad Request", msg.encode("ascii"))
+
+    def _refuse(self, status: bytes, body: bytes = b"") -> None:
         """Answer in the protocol's own words: there is no request yet that the application could answer."""
         if not self.transport.is_closing():
             if self._is_answered():
-                self.transport.write(b"HTTP/1.1 %b\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
+                head = b"HTTP/1.1 %b\r\ncontent-length: %d\r\nconnection: close\r\ncache-control: no-store\r\n\r\n"
+                self.transport.write(head % (status, len(body)) + body)
             self.transport.close()

@@ -9,18 +9,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cache_server.compression import PlainBytes, TooLargeError
 from cache_server.errors import Problem
-from cache_server.http.asgi import Incoming, header
+from cache_server.http.asgi import Incoming, header, unless_gone
 from cache_server.stores.base import CHUNK, Blob
+from client.encoding import MOST_PER_BYTE, most_plain
 from client.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from starlette.types import Receive, Scope
 
     from cache_server.services.reservation import Reservation, Space
     from cache_server.stores.base import Store, Upload
     from cache_server.workers import Workers
+
+
+_STEP = 16 << 20
+"""Plain bytes that are hashed in one turn."""
 
 
 class Received(NamedTuple):
@@ -35,10 +40,11 @@ class Received(NamedTuple):
 class _Intake:
     """The worker-thread half: hashes and writes. The lock makes `abort` wait for a call that still runs."""
 
-    def __init__(self, store: Store, blob: Blob, limit: int, reservation: Reservation) -> None:
+    def __init__(self, store: Store, blob: Blob, limit: int, declared: int | None, reservation: Reservation) -> None:
         self._store = store
         self._reservation = reservation
         self._blob = blob
+        self._limit = limit
         self._plain = PlainBytes(blob.encoding, limit=limit)
         self._digest = hashlib.sha256()
         self._size = 0
@@ -46,6 +52,18 @@ class _Intake:
         self._lock = threading.Lock()
         self._upload: Upload | None = None
         self._ended = False
+        self._batch: list[bytes] = []
+        self._pieces: Iterator[memoryview] = iter(())
+        self._declared = declared
+        self.stopped = False
+        """Set from the event loop: what still runs ends at its next piece."""
+
+    @property
+    def _most(self) -> int:
+        """How many plain bytes the body may stand for; without a stated length, what has come of it so far."""
+        if self._plain.is_plain:
+            return self._limit
+        return most_plain(self._stored_size + sum(map(len, self._batch)) if self._declared is None else self._declared)
 
     def reserve(self, size: int) -> None:
         """Have room promised for a body of ``size`` bytes."""
@@ -53,23 +71,46 @@ class _Intake:
             if not self._ended:
                 self._reservation.cover(size)
 
-    def take(self, batch: list[bytes]) -> None:
-        """Hash and write some pieces of the body."""
+    def begin(self, batch: list[bytes]) -> None:
+        """Take some pieces of the body, to be hashed by `hash_some` and then written by `write`."""
+        self._batch = batch
+        self._pieces = (piece for data in batch for piece in self._plain.feed(data))
+
+    def hash_some(self) -> bool:
+        """Unpack and hash a bounded part of what was taken; return whether something is left."""
         with self._lock:
-            upload = self._begun()
+            begun = self._size
             try:
-                for data in batch:
-                    for piece in self._plain.feed(data):
-                        self._digest.update(piece)
-                        self._size += len(piece)
-                    self._reservation.will_write(len(data))
-                    upload.write(data)
-                    self._reservation.wrote(len(data))
-                    self._stored_size += len(data)
+                for piece in self._pieces:
+                    if self.stopped:
+                        raise Problem("short_body")
+                    self._digest.update(piece)
+                    self._size += len(piece)
+                    if self._size > self._most:
+                        raise Problem("too_large", f"it unpacks to more than {MOST_PER_BYTE} times its size")
+                    if self._size - begun >= _STEP:
+                        return True
             except TooLargeError as error:
                 raise Problem("too_large") from error
             except FormatError as error:
                 raise Problem("broken_body", str(error)) from error
+            return False
+
+    def write(self) -> None:
+        """Write what was taken."""
+        with self._lock:
+            upload = self._begun()
+            for data in self._batch:
+                self._reservation.will_write(len(data))
+                upload.write(data)
+                self._reservation.wrote(len(data))
+                self._stored_size += len(data)
+
+    def take(self) -> None:
+        """Hash and write what was taken, which is plain: one hop."""
+        while self.hash_some():
+            pass
+        self.write()
 
     def commit(self, make_room: Callable[[Blob, int], None]) -> Received:
         """Make the output durable if it is what its address says."""
@@ -125,24 +166,36 @@ async def receive_output(
     declared = int(text) if text is not None and text.isdigit() else None
     if declared is not None and declared > limit:
         raise Problem("too_large")
-    intake = _Intake(store, blob, limit, space.reservation())
+    intake = _Intake(store, blob, limit, declared, space.reservation())
     writing: asyncio.Task[None] | None = None
     try:
         await workers.run(intake.reserve, declared or 1)
         async for batch in _batches(receive, declared, idle_seconds):
             if writing is not None:
                 await writing
-            writing = asyncio.create_task(workers.run(intake.take, batch))
+            intake.begin(batch)
+            writing = asyncio.create_task(_take(workers, intake, blob))
         if writing is not None:
-            await writing
+            await unless_gone(receive, writing)
         return await workers.run(intake.commit, make_room)
     finally:
+        intake.stopped = True
         aborted = workers.surely(intake.abort)
         if writing is not None:
             # its own failure is already on its way to the caller, or does not matter any more
             await asyncio.wait([writing])
             _ = writing.cancelled() or writing.exception()
         await aborted
+
+
+async def _take(workers: Workers, intake: _Intake, blob: Blob) -> None:
+    """Hash and write a batch; where it must be unpacked, in steps that leave the workers to others."""
+    if blob.encoding == "identity":
+        await workers.run(intake.take)
+        return
+    while await workers.run_slow(intake.hash_some):
+        pass
+    await workers.run(intake.write)
 
 
 async def _batches(receive: Receive, declared: int | None, idle_seconds: float) -> AsyncIterator[list[bytes]]:

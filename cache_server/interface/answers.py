@@ -72,7 +72,7 @@ ANSWERS: dict[str, Row] = {
     f"DELETE {_ENTRY}": Row("delete_entry", "delete", {204: ""}, _KEY),
     f"POST {_ENTRY}/suspect": Row("suspect_output", "read", {200: "Verdict"}, (*_KEY, *_JSON)),
     "GET /v1/{project}/revoked": Row("list_revoked", "read", {200: "Revoked"}, _READ),
-    f"POST {_LEASE}": Row("ask_lease", "read", {200: "LeaseAnswer"}, (*_KEY, *_JSON)),
+    f"POST {_LEASE}": Row("ask_lease", "read", {200: "LeaseAnswer"}, (*_KEY, *_JSON, "too_many_leases")),
     f"PATCH {_LEASE}": Row("renew_lease", "lease", {200: "Renewed"}, (*_KEY, *_JSON, "lease_lost")),
     f"POST {_LEASE}/release": Row("release_lease", "lease", {200: "Released"}, (*_KEY, *_JSON, "lease_lost")),
     "POST /v1/{project}/lookup": Row("lookup", "read", {200: "Found"}, (*_READ, *_JSON)),

@@ -94,6 +94,11 @@ GUIDE = {
         "The signature does not match the entry or the record of a promotion, or its key is unknown here, revoked, or "
         "not trusted for this project. Check the key with `neff-cache admin trust`; never publish by other means."
     ),
+    "too_many_leases": (
+        "The token holds as many leases at once as `max_leases` lets it: usual jobs hold one for each compiler that "
+        "runs. Give back those that are not needed, or wait until they run out. Clients of ours compile alone "
+        "meanwhile. If all of them are at work, the operator raises the setting, or gives each job a token of its own."
+    ),
     "throttled": (
         "The token sent more requests a second than it may, or too many outputs are being verified. Wait the seconds "
         "in Retry-After, then send the request again; ask for many keys at once with `lookup` and `fetch`."

@@ -70,7 +70,10 @@ _REPRESENTATION: dict[str, tuple[str, bool]] = {
     "ETag": (_TAG, True),
     "Cache-Control": ("`private, no-cache`: may be kept, and is asked for again.", True),
     "Vary": ("`accept-encoding`", True),
-    ENTRY_HEADER: ("Artifacts only: base64url of the entry without its key document, if at most 4 KiB.", False),
+    ENTRY_HEADER: (
+        "Artifacts only: base64url of the entry without its key document, if the whole head stays within 3.5 KiB.",
+        False,
+    ),
 }
 _CONTENT: dict[str, tuple[str, bool]] = {
     **_REPRESENTATION,

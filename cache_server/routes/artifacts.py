@@ -15,7 +15,7 @@ from cache_server.database import entries
 from cache_server.errors import Problem
 from cache_server.http.asgi import header, send_json
 from cache_server.http.conditional import accepts_zstd, check_before_put, tag_of
-from cache_server.http.outputs import Representation, send_output, send_redirect
+from cache_server.http.outputs import Representation, fits_in_head, send_output, send_redirect
 from cache_server.http.uploads import receive_output
 from cache_server.stores.base import Blob
 from client.names import check_digest
@@ -89,7 +89,7 @@ class ArtifactLane:
         service = self._service
         if self._may_redirect(scope, wanted):
             location = await service.workers.run(self._elsewhere, wanted)
-            if location is not None:
+            if location is not None and fits_in_head(location):
                 await send_redirect(send, location, wanted)
                 return
         await send_output(scope, receive, send, wanted, store=service.store, workers=service.workers)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Depends, Response
+from fastapi import APIRouter, Body, Depends, Request, Response
 
 from cache_server.access import Scope
 from cache_server.address import Address
 from cache_server.database import entries
 from cache_server.errors import Problem
+from cache_server.http.asgi import stop_if_gone, watching
 from cache_server.routes.common import ActorDep, JobBody, ServiceDep, addressed, answer, in_project
 from client.names import check_digest
 from client.wire import Entry
@@ -76,10 +78,20 @@ async def delete_entry(
 
 
 @router.post(_PATH + "/suspect", summary="Have an output verified where it is stored")
-async def suspect_output(address: Readable, service: ServiceDep, by: ActorDep, body: SuspectBody) -> Response:
+async def suspect_output(
+    address: Readable, service: ServiceDep, by: ActorDep, body: SuspectBody, request: Request
+) -> Response:
     """Answer ``sound``, ``quarantined`` or ``absent``."""
     digest = check_digest(body.sha256, "digest")
-    verdict = await service.workers.run(service.suspicion.suspect, address, digest, by=by)
+    async with watching(request.receive) as gone:
+        try:
+            verdict = await service.workers.run(
+                service.suspicion.suspect, address, digest, by=by, pace=stop_if_gone(gone)
+            )
+        finally:
+            if gone.done():
+                # whoever went has not waited for the verdict: the scrub finds one
+                service.workers.surely(functools.partial(service.scrubbing.note, address, digest))
     service.metrics.suspects.labels(verdict).inc()
     return answer({"state": verdict})
 

@@ -38,4 +38,4 @@ async def explain(project: Readable, service: ServiceDep, principal: PrincipalDe
         with service.database.reading() as connection:
             return nearest_entries(connection, project, asked, kinds=kinds, without=body.without, limit=body.limit)
 
-    return answer({"nearest": [near.to_json() for near in await service.workers.run(look)]})
+    return answer({"nearest": [near.to_json() for near in await service.workers.run_slow(look)]})

@@ -22,6 +22,8 @@ router = APIRouter(tags=["leases"])
 MAX_WAIT = 25.0
 _PATH = "/v1/{project}/{kind}/leases/{key}"
 _MAX_TOKEN = 256
+MAX_OWNER = 255
+"""Characters that the database holds of whose lease it is."""
 
 
 class HolderBody(JobBody):
@@ -88,6 +90,7 @@ async def ask(
         retry_failed=body.retry_failed,
         seen_generation=body.seen_generation,
         may_publish=may_publish,
+        owner=(principal.token_id or principal.name)[:MAX_OWNER],
     )
     async with watching(request.receive) as gone:
         found = await service.polling.ask(address, wanted, body.wait_seconds, gone)

@@ -27,7 +27,6 @@ router = APIRouter(tags=["operations"])
 
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-    "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
 }
 

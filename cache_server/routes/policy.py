@@ -149,11 +149,12 @@ def _unpinned(removed: bool) -> Response:
 
 @router.get("/v1/{project}/quota", summary="How much the project may hold, and holds")
 async def read_quota(project: Readable, service: ServiceDep) -> Response:
-    """Answer the quota, null where there is no bound, and what is held."""
+    """Answer the quota, null where there is no bound, what is held, and whether quota and store have room for more."""
     return answer(await service.workers.run(_quota, service, project))
 
 
 def _quota(service: Service, project: str) -> dict[str, Any]:
     with service.database.reading() as connection:
         held = usage.amount(connection, project)
-        return {**policy.limit(connection, project)._asdict(), "held": held._asdict()}
+        found = {**policy.limit(connection, project)._asdict(), "held": held._asdict()}
+    return {**found, "room": {"quota": service.quotas.has_room(project), "store": service.space.has_room()}}

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["projects"])
 
 MAX_KEYS = 4096
+MAX_FOUND = 64 << 20
+"""Characters of the entries that one look-up answers: usual ones have some thousand."""
 _NDJSON = "application/x-ndjson"
 
 _Named: TypeAlias = tuple[str, str]
@@ -56,7 +58,14 @@ async def lookup(project: Readable, service: ServiceDep, principal: PrincipalDep
 
 def _lookup(service: Service, project: str, wanted: list[_Named], visible: list[_Named]) -> str:
     with service.database.reading() as connection:
-        found = entries.documents(connection, project, visible)
+        found: dict[_Named, str] = {}
+        held_size = 0
+        for begin in range(0, len(visible), entries.BATCH):
+            some = entries.documents(connection, project, visible[begin : begin + entries.BATCH])
+            held_size += sum(map(len, some.values()))
+            if held_size > MAX_FOUND:
+                raise Problem("too_large", f"the entries are more than {MAX_FOUND} bytes: ask for fewer keys at once")
+            found |= some
         missing = [item for item in wanted if item not in found]
         now = service.database.now(connection)
         held = leases.held_keys(connection, project, [item for item in visible if item not in found], now)

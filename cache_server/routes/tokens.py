@@ -17,7 +17,6 @@ router = APIRouter(prefix="/admin/v1", tags=["administration"], dependencies=[De
 own_router = APIRouter(tags=["operations"])
 
 _LONGEST_SECONDS = 100 * 366 * 86400.0
-_SECRET = {"Cache-Control": "no-store"}
 
 
 class GrantBody(OperatorBody):
@@ -46,9 +45,7 @@ class TokenBody(OperatorBody):
 async def create_token(body: TokenBody, service: ServiceDep, by: ActorDep) -> Response:
     """Answer 201 with the token and what `GET /admin/v1/tokens` says of it."""
     token, shown = await service.workers.run(service.tokens.create, body.wanted(), by=by)
-    created = answer({"token": token, **shown}, 201)
-    created.headers.update(_SECRET)
-    return created
+    return answer({"token": token, **shown}, 201)
 
 
 @router.get("/tokens", summary="All tokens, those that opened something once included")

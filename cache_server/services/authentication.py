@@ -55,7 +55,9 @@ class Authentication:
         )
 
     async def principal(self, token: str) -> Principal | None:
-        """Return whose token this is, or None."""
+        """Return whose token this is, or None; an empty one is nobody's, whatever any source holds."""
+        if not token:
+            return None
         identities = self._identities
         if identities is None or not identities.concerns(token):
             return await self._tokens.principal(token)

@@ -143,6 +143,13 @@ class Collection:
         """Collect in a project until ``incoming`` fits its quota; nothing is removed if it could not."""
         return self._run(project, incoming, SERVER, all_or_nothing=True)
 
+    def could_make_room(self, project: str, incoming: Amount) -> bool:
+        """Return whether `make_room` would find enough, without removing anything."""
+        if self.paused() is not None:
+            return False
+        with self._database.reading() as connection:
+            return self._is_enough(connection, project, incoming, self._plan(connection, project, incoming))
+
     def dry_run(self, project: str | None = None) -> Outcome:
         """Return what `run` would remove, in its order."""
         self._prepare()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from cache_server.compression import stated_size
 from cache_server.errors import Problem
+from cache_server.services.verification import fault
 from cache_server.stores.base import Blob
 from client.errors import WireError
 from client.foreign.names import ForeignName
@@ -46,3 +48,24 @@ def missing_outputs(store: Store, address: Address, entry: Entry) -> list[str]:
     return [
         output.name for output in entry.outputs if store.stored_size(Blob.of(address, output)) != output.stored_size
     ]
+
+
+def wrong_sizes(store: Store, address: Address, entry: Entry) -> dict[str, str]:
+    """Return what is wrong with the plain sizes that the entry states, by output; all must be stored.
+
+    Of an identity-encoded output the stored size is the plain one. A zstd frame states it, as those of our clients do;
+    one that does not is decoded.
+    """
+    wrong = {}
+    for output in entry.outputs:
+        if output.encoding == "identity":
+            continue
+        size = stated_size(store, Blob.of(address, output))
+        found = fault(store, address, output) if size is None else None
+        if size not in {None, output.size}:
+            found = f"it unpacks to {size} bytes"
+        if found is not None:
+            wrong[output.name] = (
+                f"the entry says that {output.name} is {output.size} bytes without its encoding: {found}"
+            )
+    return wrong

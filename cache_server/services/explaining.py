@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from cache_server.database.models import EntryRow, EntryState
 from client.explaining import nearest
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SCAN = 2000
 """Entries of a kind that are compared at most: some 10 MB of documents."""
+LONGEST = 64 << 10
+"""Characters of the longest document that is compared: ours have some thousand, and 2000 of these are held at once."""
 
 
 def nearest_entries(
@@ -51,6 +53,7 @@ def _newest(connection: Connection, project: str, kinds: set[str], without: set[
     rows = connection.execute(
         select(EntryRow.key, EntryRow.document)
         .where(EntryRow.project == project, EntryRow.kind.in_(sorted(kinds)), EntryRow.state == EntryState.READY)
+        .where(func.length(EntryRow.document) <= LONGEST)
         .order_by(EntryRow.indexed.desc())
         .limit(SCAN)
     )

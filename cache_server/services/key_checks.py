@@ -13,7 +13,7 @@ from cache_server.database.models import EntryRow, EntryState, LeaseRow, LeaseSt
 from cache_server.errors import Problem
 from cache_server.services.entry_checks import check_entry
 from cache_server.services.invariants import Finding
-from cache_server.services.verification import hashes_right
+from cache_server.services.verification import fault
 from cache_server.stores.base import Blob, StoreError
 from client.errors import WireError
 from client.layout import ENTRY_FILE
@@ -82,7 +82,7 @@ class KeyChecks:
                 yield Finding("output_size", str(address), f"{output.name}: {size} bytes, not {output.stored_size}")
             elif self._deep:
                 try:
-                    if not hashes_right(self._store, address, output):
+                    if fault(self._store, address, output) is not None:
                         yield Finding("output_digest", str(address), output.sha256)
                 except StoreError as error:
                     yield Finding("unreadable", f"{address.path}/{output.sha256}", str(error))

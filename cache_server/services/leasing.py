@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import math
 import secrets
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ class Leasing:
         catalogue: Catalogue,
         waiters: Waiters,
         ttl_seconds: float,
+        most_held: int | None = None,
         new_token: Callable[[], str] = lambda: secrets.token_urlsafe(32),
     ) -> None:
         self._database = database
@@ -49,6 +51,7 @@ class Leasing:
         self._catalogue = catalogue
         self._waiters = waiters
         self.ttl_seconds = ttl_seconds
+        self._most_held = most_held
         self._new_token = new_token
 
     def glance(self, connection: Connection, address: Address, request: LeaseRequest) -> LeaseAnswer | None:
@@ -63,7 +66,10 @@ class Leasing:
         return None if isinstance(decision, Grant) else self._answer(decision, now)
 
     def acquire(self, address: Address, request: LeaseRequest) -> LeaseAnswer:
-        """Return the entry, a grant, or why there is neither."""
+        """Return the entry, a grant, or why there is neither.
+
+        Raises `Problem` ``too_many_leases`` for an owner who holds as many as one may.
+        """
         found = self._catalogue.indexed(address)
         if found is not None and found.state is EntryState.READY and self._catalogue.is_sound(address, found.entry):
             return Ready(found.entry)
@@ -81,10 +87,11 @@ class Leasing:
                 now = self._database.now(session)
                 decision = self._decide(session, address, request, now)
                 if isinstance(decision, Grant):
+                    self._check_number(session, request.owner, now)
                     held = leases.newest_held(session, address)
                     if held is not None:  # it ran out: noted now, since until now its holder could have come back
                         leases.add_failure(session, address, self._ran_out(held))
-                    return self._grant(session, address, row, request.holder, now)
+                    return self._grant(session, address, row, request, now)
         return self._answer(decision, now)
 
     def _decide(self, source: Connection | Session, address: Address, request: LeaseRequest, now: float) -> Decision:
@@ -104,7 +111,9 @@ class Leasing:
             return Wait(decision.generation, decision.holder, rfc3339(decision.since), max(decision.expires - now, 0.0))
         return decision
 
-    def _grant(self, session: Session, address: Address, row: LeaseRow | None, holder: Holder, now: float) -> Granted:
+    def _grant(
+        self, session: Session, address: Address, row: LeaseRow | None, request: LeaseRequest, now: float
+    ) -> Granted:
         token = self._new_token()
         if row is None:
             row = LeaseRow(project=address.project, kind=str(address.kind), key=address.key)
@@ -114,10 +123,22 @@ class Leasing:
             row.generation = next_generation(row.generation, now)
         row.state = LeaseState.HELD
         row.token_hash = _hash(token)
-        row.holder = json.dumps(holder.to_json())
+        row.holder = json.dumps(request.holder.to_json())
+        row.owner = request.owner
         row.since = now
         row.expires = now + self.ttl_seconds
         return Granted(token, row.generation, self.ttl_seconds)
+
+    def _check_number(self, session: Session, owner: str | None, now: float) -> None:
+        """Keep one owner from taking every key. Grants at the same moment may pass the bound together."""
+        if owner is None or self._most_held is None:
+            return
+        if leases.count_held_by(session, owner, now) >= self._most_held:
+            raise Problem(
+                "too_many_leases",
+                f"this token holds {self._most_held} leases, as many as it may (max_leases): give some back, or wait",
+                headers={"Retry-After": str(math.ceil(self.ttl_seconds))},
+            )
 
     def renew(self, address: Address, token: str) -> Granted:
         """Heartbeat. A lease that ran out may still be renewed while nobody has taken it over.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cache_server.stores.base import Store
     from cache_server.tracing.base import Tracing
     from client.errors import Failure
-    from client.wire import Entry, Holder, LeaseAnswer
+    from client.wire import Entry, LeaseAnswer
 
 _STATES: dict[type, str] = {Ready: "ready", Granted: "granted", Wait: "wait", Failed: "failed", NotGranted: "denied"}
 _QUARANTINE = "entry.quarantine"
@@ -75,14 +75,24 @@ class MeasuredLeasing(Leasing):
         catalogue: Catalogue,
         waiters: Waiters,
         ttl_seconds: float,
+        most_held: int | None = None,
     ) -> None:
-        super().__init__(database=database, locks=locks, catalogue=catalogue, waiters=waiters, ttl_seconds=ttl_seconds)
+        super().__init__(
+            database=database,
+            locks=locks,
+            catalogue=catalogue,
+            waiters=waiters,
+            ttl_seconds=ttl_seconds,
+            most_held=most_held,
+        )
         self._metrics = metrics
 
-    def _grant(self, session: Session, address: Address, row: LeaseRow | None, holder: Holder, now: float) -> Granted:
+    def _grant(
+        self, session: Session, address: Address, row: LeaseRow | None, request: LeaseRequest, now: float
+    ) -> Granted:
         if row is not None and row.state == LeaseState.HELD:
             _on_commit(session, self._metrics.takeovers.inc)
-        return super()._grant(session, address, row, holder, now)
+        return super()._grant(session, address, row, request, now)
 
     def renew(self, address: Address, token: str) -> Granted:
         """Heartbeat."""

@@ -17,7 +17,7 @@ from cache_server.clock import rfc3339
 from cache_server.database import policy
 from cache_server.database.models import MetaRow
 from cache_server.database.upsert import insert_into
-from cache_server.stores.base import MetaName
+from cache_server.stores.base import MetaName, StoreError
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from client.wire import Json
 
 _SCHEMA = 1
+_UNREADABLE = (ValueError, KeyError, TypeError, RecursionError)
 
 _log = structlog.get_logger("cache_server.meta")
 
@@ -117,14 +118,22 @@ class Meta:
     def _read(self, name: MetaName) -> _Revision | None:
         raw = self._store.read_meta(name)
         try:
-            found = json.loads(raw or b"")
-            value, project, time = found["value"], found["project"], float(found["time_seconds"])
-            if found["schema"] != _SCHEMA or not isinstance(value, dict | None) or not isinstance(project, str | None):
-                raise ValueError("its members are of other types")  # noqa: TRY301 - joins the other reasons below
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            return _decoded(name, raw)
+        except _UNREADABLE as error:
+            if raw is None or self._store.read_meta(name) != raw:
+                # taking an older one for it could let in a token that was revoked
+                raise StoreError(f"{name.path} is listed in the store, and cannot be read as it is") from error
             _log.warning("a revision of policy cannot be read and is passed over", path=name.path, reason=str(error))
             return None
-        return _Revision(name.revision, value, project, time)
+
+
+def _decoded(name: MetaName, raw: bytes | None) -> _Revision:
+    """Return what a revision says; raises one of `_UNREADABLE`."""
+    found = json.loads(raw or b"")
+    value, project, time = found["value"], found["project"], float(found["time_seconds"])
+    if found["schema"] != _SCHEMA or not isinstance(value, dict | None) or not isinstance(project, str | None):
+        raise ValueError("its members are of other types")
+    return _Revision(name.revision, value, project, time)
 
 
 def _still_revoked(table: str, earlier: Json | None, value: Json | None) -> Json | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cache_server.address import Address
 from cache_server.compression import PlainBytes
 from cache_server.errors import Problem
-from cache_server.stores.base import Blob
+from cache_server.stores.base import Blob, StoreError
 from client.errors import FormatError, SignatureError
 from client.signing.statements import entry_digest
 from client.wire import MAX_PROMOTIONS
@@ -129,6 +129,8 @@ class Promoting:
             upload.commit(blob)
         except FormatError as error:
             verdict = self._suspicion.suspect(source, output.sha256, by=by)
+            if verdict == "sound":
+                raise StoreError(f"{output.name} of {source} was not sent as it is stored: {error}") from error
             raise Problem("wrong_digest", f"{output.name} of {source} is damaged ({verdict}): {error}") from error
         finally:
             upload.abort()

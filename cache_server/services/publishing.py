@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cache_server.database import entries, leases
 from cache_server.errors import Problem
-from cache_server.services.entry_checks import check_entry, missing_outputs
+from cache_server.services.entry_checks import check_entry, missing_outputs, wrong_sizes
 
 if TYPE_CHECKING:
     from cache_server.access import Actor
@@ -72,6 +72,8 @@ class Publishing:
             missing = missing_outputs(self._store, address, entry)
             if missing:
                 raise Problem("blob_missing", f"not stored with the stated size: {', '.join(missing)}")
+            for sentence in wrong_sizes(self._store, address, entry).values():
+                raise Problem("invalid", sentence)
             data = json.dumps(entry.to_json(), indent=1).encode()
             if not self._store.create_entry(address, data):
                 # a server on another database, or a client on the store itself, was faster

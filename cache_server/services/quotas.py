@@ -76,6 +76,13 @@ class Quotas:
                 return
         self._refuse(project, self._sentence(project, limit, incoming))
 
+    def has_room(self, project: str) -> bool:
+        """Return whether one entry more would be admitted, if it is small; changes nothing."""
+        incoming = Amount(1, 1)
+        with self._database.reading() as connection:
+            limit = policy.limit(connection, project)
+        return self._fits(project, limit, incoming) or self._collection.could_make_room(project, incoming)
+
     def _fits(self, project: str, limit: Limit, incoming: Amount) -> bool:
         with self._database.reading() as connection:
             return usage.amount(connection, project).plus(incoming).fits(limit)

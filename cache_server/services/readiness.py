@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from cache_server.database import scrub
 from cache_server.stores.base import StoreError, StoreFullError
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ class Readiness:
         parts = dict(await asyncio.shield(self._looking))
         if self.draining:
             parts["server"] = _DRAINING
-        # a full store goes on with reads, and tells uploads: no reason to take the server out of the line
-        ready = all(said == OK for name, said in parts.items() if name != "room")
+        # a full store goes on with reads, and tells uploads; the scrub serves nobody who asks
+        ready = all(said == OK for name, said in parts.items() if name not in {"room", "scrub"})
         if parts != self._last:
             wrong = {name: said for name, said in parts.items() if said != OK}
             if wrong or self._last:
@@ -57,10 +58,12 @@ class Readiness:
         return ready, parts
 
     def _look(self) -> dict[str, str]:
-        parts = {"server": OK, "database": OK, "schema": OK, "store": OK, "room": OK}
+        parts = {"server": OK, "database": OK, "schema": OK, "store": OK, "room": OK, "scrub": OK}
         try:
             with self._database.reading() as connection:
                 parts["schema"] = self._schema.judge(connection) or OK
+                progress = scrub.progress(connection) if parts["schema"] == OK else None
+                parts["scrub"] = (progress and progress.reason) or OK
             if parts["schema"] == OK:
                 self._database.check()
         except SQLAlchemyError as error:

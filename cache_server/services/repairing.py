@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from cache_server.address import Address
-from cache_server.database import entries, leases
+from cache_server.database import leases
 from cache_server.errors import Problem
 from cache_server.stores.base import StoreError
 
@@ -69,10 +69,7 @@ class Repairing:
         elif finding.invariant in _INDEXED_ANEW:
             address = _address(finding)
             with self._locks.hold(address):
-                # the store is the truth: what it holds is adopted, or set aside if it means nothing
-                with self._database.transaction() as session:
-                    entries.remove(session, address)
-                self._catalogue.settle(address)
+                self._catalogue.index_anew(address)
         elif finding.invariant == "output_digest":
             self._suspicion.suspect(_address(finding), finding.detail)
         elif finding.invariant == "lease_on_published":

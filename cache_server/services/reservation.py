@@ -32,6 +32,11 @@ class Space:
         """Bytes that are promised and not written yet."""
         return self._promised
 
+    def has_room(self) -> bool:
+        """Return whether an upload of a few bytes would be promised its room."""
+        free = self._free_bytes()
+        return free is None or free - self._reserve - self._promised > 0
+
     def reservation(self) -> Reservation:
         """Return a reservation of nothing yet."""
         return Reservation(self)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from cache_server.access import SERVER
 from cache_server.database.models import EntryState
 from cache_server.errors import Problem
-from cache_server.services.verification import hashes_right
+from cache_server.services.verification import fault
+from cache_server.stores.base import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,20 +50,29 @@ class Suspicion:
         self._slots = threading.BoundedSemaphore(_AT_ONCE)
         self._sound: dict[tuple[Address, str], float] = {}
 
-    def suspect(self, address: Address, sha256: str, *, by: Actor = SERVER) -> Verdict:
-        """Return what became of the entry. `StoreError` if the output cannot be read: that is no verdict.
+    def suspect(
+        self,
+        address: Address,
+        sha256: str,
+        *,
+        by: Actor = SERVER,
+        pace: Callable[[int], None] = lambda _size: None,
+    ) -> Verdict:
+        """Return what became of the entry, which is set aside only if two reads find the same fault.
 
-        Raises `Problem`: ``invalid`` if ``sha256`` is no output of the entry, ``throttled`` if too many are verified.
+        ``pace`` is called after each piece that was read; what it raises ends the reading. `StoreError` if the output
+        cannot be read, or the reads differ: that is no verdict. Raises `Problem`: ``invalid`` if ``sha256`` is no
+        output of the entry, ``throttled`` if too many are verified.
         """
         if not self._slots.acquire(blocking=False):
             raise Problem("throttled", headers={"Retry-After": "2"})
         try:
             with self._locks.hold(address):
-                return self._verify(address, sha256, by)
+                return self._verify(address, sha256, by, pace)
         finally:
             self._slots.release()
 
-    def _verify(self, address: Address, sha256: str, by: Actor) -> Verdict:
+    def _verify(self, address: Address, sha256: str, by: Actor, pace: Callable[[int], None]) -> Verdict:
         found = self._catalogue.indexed(address)
         entry = self._catalogue.settle(address)
         if entry is None:
@@ -73,9 +83,13 @@ class Suspicion:
         place = (address, sha256)
         if self._monotonic() - self._sound.get(place, float("-inf")) < VERDICT_LIFE:
             return "sound"
-        if hashes_right(self._store, address, output):
+        first = fault(self._store, address, output, pace=pace)
+        second = None if first is None else fault(self._store, address, output, fresh=True, pace=pace)
+        if second is None:
             self._remember(place)
             return "sound"
+        if second != first:
+            raise StoreError(f"two reads of {sha256} of {address} differ: first {first}, then {second}")
         self._removal.quarantine(address, entry, [output.name], by=by)
         return "quarantined"
 

@@ -105,8 +105,12 @@ class Sweeping:
             return 0
         # something differs: look again, with the key to ourselves and entry.json freshly read
         with self._locks.hold(address):
-            entry = self._catalogue.settle(address) if has_entry or found is not None else None
-            orphans = self._orphans(address, entry, self._store.files(address), now)
+            # asked for by name too: a listing that lacks entry.json must not make orphans of its outputs
+            entry = self._catalogue.settle(address)
+            files = self._store.files(address)
+            if entry is None and any(file.name == ENTRY_FILE for file in files):
+                raise StoreError(f"{ENTRY_FILE} is listed, and the store says that it is not there")
+            orphans = self._orphans(address, entry, files, now)
             for file in orphans:
                 self._store.remove(address, file.name)
             return len(orphans)

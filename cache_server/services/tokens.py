@@ -22,6 +22,7 @@ from cache_server.database import policy, tokens
 from cache_server.database.models import TokenRow
 from cache_server.errors import Problem
 from cache_server.grants import MAX_GRANTS, check_grant, grant_to_json, grants_text
+from cache_server.weak_tokens import is_weak
 from client.errors import WireError
 
 if TYPE_CHECKING:
@@ -99,12 +100,17 @@ class Tokens:
         self._used: set[str] = set()
 
     async def principal(self, token: str) -> Principal | None:
-        """Return whose token this is, or None. Looked up by hash: timing tells nothing about stored tokens."""
+        """Return whose token this is, or None. Looked up by hash: timing tells nothing about stored tokens.
+
+        One that somebody could guess opens nothing, whatever the database holds.
+        """
         digest = token_hash(token)
         now = self._monotonic()
         known = self._known.get(digest)
         if known is None or now >= known[0]:
-            found = await self._database.read(lambda connection: self._find(connection, digest), self._workers.pool)
+            found = None
+            if not is_weak(token):
+                found = await self._database.read(lambda connection: self._find(connection, digest), self._workers.pool)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             known = self._known[digest] = (now + _KNOWN_SECONDS, found)
@@ -179,6 +185,26 @@ class Tokens:
 
         # several servers register the same token when they start together
         self._database.upsert(register)
+
+    def shut_open_doors(self) -> None:
+        """Revoke tokens that anybody could guess, which earlier versions took, and say loudly that they stood open.
+
+        They open nothing here; revoked they open nothing on a server of the version before either. Blocks.
+        """
+        with self._database.reading() as connection:
+            found = tokens.open_to_all(connection)
+        for row in found:
+            public_id = tokens.public_id(row.token_hash)
+            _log.error(
+                "ANYBODY COULD USE THIS SERVER: it took a token that is empty or a placeholder; it is revoked now",
+                token=public_id,
+                label=row.label,
+                grants=grants_text([grant_to_json(grant) for grant in tokens.grants(row)]),
+                since=rfc3339(row.created),
+                last_used=None if row.last_used is None else rfc3339(row.last_used),
+                see="docs/tokens.md, Was a door open?",
+            )
+            self.revoke(public_id, by=SERVER)
 
     def recover(self) -> None:
         """Take over what the store knows of tokens and the database does not, because it is an older copy. Blocks."""

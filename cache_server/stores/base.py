@@ -21,7 +21,14 @@ CHUNK = 1 << 20
 
 
 class StoreError(NeffCacheError):
-    """The store did not do what was asked; what it holds about the entry is unknown."""
+    """The store did not do what was asked; what it holds about the entry is unknown.
+
+    ``lasting``: an operator must mend something; else the same call may succeed later.
+    """
+
+    def __init__(self, message: str, *, lasting: bool = False) -> None:
+        super().__init__(message)
+        self.lasting = lasting
 
 
 class StoreFullError(StoreError):
@@ -137,8 +144,14 @@ class Store(Protocol):
     def stored_size(self, blob: Blob) -> int | None:
         """Return the output's size in bytes as stored, or None."""
 
-    def open_output(self, blob: Blob) -> OpenOutput | None:
-        """Open an output for reading, or return None."""
+    def open_output(self, blob: Blob, *, fresh: bool = False) -> OpenOutput | None:
+        """Open an output for reading, or return None.
+
+        ``fresh``: over a new connection, from the disk itself: an error on the way is then not met again.
+        """
+
+    def first_bytes(self, blob: Blob, count: int) -> bytes | None:
+        """Return the first ``count`` stored bytes of an output, all of them if it is shorter, or None."""
 
     def presign(self, blob: Blob, seconds: int) -> str | None:
         """Return a URL by which anyone reads the output for ``seconds``; None if only this server can read it."""

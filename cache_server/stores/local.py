@@ -66,7 +66,9 @@ class LocalStore:
                 os.link(first, second)
                 with contextlib.suppress(FileExistsError):
                     os.link(first, second)
-                    raise StoreError(f"hard links replace files in {self.root}: this file system cannot hold a store")
+                    raise StoreError(
+                        f"hard links replace files in {self.root}: this file system cannot hold a store", lasting=True
+                    )
             finally:
                 first.unlink(missing_ok=True)
                 second.unlink(missing_ok=True)
@@ -173,14 +175,25 @@ class LocalStore:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def open_output(self, blob: Blob) -> LocalOutput | None:
-        """Open the file."""
+    def open_output(self, blob: Blob, *, fresh: bool = False) -> LocalOutput | None:
+        """Open the file; ``fresh``: without what the kernel holds of it in memory."""
         with store_errors("opening an output"):
             try:
                 path = self._folder(blob.address) / blob.file_name
-                return LocalOutput(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             except (FileNotFoundError, NotADirectoryError):
                 return None
+            if fresh:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            return LocalOutput(descriptor)
+
+    def first_bytes(self, blob: Blob, count: int) -> bytes | None:
+        """Read the beginning of the file."""
+        opened = self.open_output(blob)
+        if opened is None:
+            return None
+        with contextlib.closing(opened):
+            return b"".join(opened.chunks(0, count))
 
     def presign(self, blob: Blob, seconds: int) -> None:
         """Nobody but this server reads a local disk."""

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from cache_server.stores.base import Blob
 
 FILE_MODE = 0o640
+LASTING = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
+        *(errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EXDEV),
+    }
+)
+"""What an operator must mend. What a file server or a disk in trouble says (EIO, ESTALE, ENOTCONN), may pass."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -27,7 +34,7 @@ def store_errors(what: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise StoreFullError(f"{what}: {error.strerror}") from error
-        raise StoreError(f"{what}: {error.strerror or error}") from error
+        raise StoreError(f"{what}: {error.strerror or error}", lasting=error.errno in LASTING) from error
 
 
 def sync_folder(folder: Path) -> None:

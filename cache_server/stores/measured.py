@@ -72,10 +72,15 @@ class MeasuredStore:
         with self._measured("stored_size"):
             return self._store.stored_size(blob)
 
-    def open_output(self, blob: Blob) -> OpenOutput | None:
+    def open_output(self, blob: Blob, *, fresh: bool = False) -> OpenOutput | None:
         """Open an output."""
         with self._measured("open_output"):
-            return self._store.open_output(blob)
+            return self._store.open_output(blob, fresh=fresh)
+
+    def first_bytes(self, blob: Blob, count: int) -> bytes | None:
+        """Read the beginning of an output."""
+        with self._measured("first_bytes"):
+            return self._store.first_bytes(blob, count)
 
     def presign(self, blob: Blob, seconds: int) -> str | None:
         """Sign an address."""

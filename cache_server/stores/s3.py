@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from client.s3.retry import RetryPolicy
 
 PART_THREADS = 4
+_LASTING = frozenset({Reason.DENIED, Reason.NO_BUCKET, Reason.REFUSED, Reason.EXPIRED})
 _RESERVE = 4
 """Connections beside those of worker and part threads: probes and health checks."""
 _PROBE = re.compile(re.escape(TEMPORARY_PREFIX) + "[0-9a-f]{32}")
@@ -72,7 +73,9 @@ def _store_errors() -> Iterator[None]:
     except S3Error as error:
         if error.reason is Reason.FULL:
             raise StoreFullError(str(error)) from error
-        raise StoreError(str(error)) from error
+        # without a status, credentials could not be fetched: a role's may come a moment after the machine
+        lasting = error.reason in _LASTING and not (error.reason is Reason.EXPIRED and not error.status)
+        raise StoreError(str(error), lasting=lasting) from error
 
 
 class S3Output:
@@ -176,19 +179,24 @@ class S3Store:
 
     def read_entry(self, address: Address) -> bytes | None:
         """Read ``entry.json``."""
-        with _store_errors():
-            return self._read(f"{address.path}/{ENTRY_FILE}")
+        return self._read(f"{address.path}/{ENTRY_FILE}")
 
     def _read(self, name: str) -> bytes | None:
-        opened = self._bucket.open(name)
-        if opened is None:
-            return None
-        try:
-            if opened.size > MAX_SMALL_OBJECT:
-                raise StoreError(f"{name} is longer than the {MAX_SMALL_OBJECT} bytes that are read")
-            return b"".join(opened.chunks())
-        finally:
-            opened.close()
+        """Return a JSON document. Where an error page may stand in for it, the object's own size is asked for too."""
+        with _store_errors():
+            opened = self._bucket.open(name)
+            if opened is None:
+                return None
+            try:
+                if opened.size > MAX_SMALL_OBJECT:
+                    raise StoreError(f"{name} is longer than the {MAX_SMALL_OBJECT} bytes that are read")
+                data = b"".join(opened.chunks())
+            finally:
+                opened.close()
+            looks_whole = data.startswith(b"{") and data.endswith(b"}")
+            if looks_whole or self._bucket.size(name) == len(data):
+                return data
+        raise StoreError(f"{self._bucket.where} sends other bytes than it says that {name} holds")
 
     def create_entry(self, address: Address, data: bytes) -> bool:
         """Write ``entry.json`` under the condition that there is none."""
@@ -200,11 +208,16 @@ class S3Store:
         with _store_errors():
             return self._bucket.size(_path(blob))
 
-    def open_output(self, blob: Blob) -> S3Output | None:
+    def open_output(self, blob: Blob, *, fresh: bool = False) -> S3Output | None:
         """Ask for the object."""
         with _store_errors():
-            reader = self._bucket.open(_path(blob))
+            reader = self._bucket.open(_path(blob), fresh=fresh)
         return None if reader is None else S3Output(reader)
+
+    def first_bytes(self, blob: Blob, count: int) -> bytes | None:
+        """Ask for the beginning of the object."""
+        with _store_errors():
+            return self._bucket.first_bytes(_path(blob), count)
 
     def begin_upload(self, blob: Blob) -> S3Upload:
         """Begin an upload to the output's name; the bucket hears of it with the first full part."""
@@ -264,8 +277,7 @@ class S3Store:
 
     def read_meta(self, name: MetaName) -> bytes | None:
         """Read an object."""
-        with _store_errors():
-            return self._read(name.path)
+        return self._read(name.path)
 
     def meta(self, table: str = "", row: str = "") -> Iterator[MetaName]:
         """List the objects below ``meta/``."""

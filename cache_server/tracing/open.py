@@ -30,7 +30,8 @@ def open_tracing(settings: Settings) -> Tracing:
     often set for all programs of a machine: there it is a line in the log.
     """
     if settings.otlp_endpoint is None and (
-        not any(os.environ.get(name) for name in ENDPOINTS) or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
+        not any(os.environ.get(name, "").strip() for name in ENDPOINTS)
+        or os.environ.get("OTEL_TRACES_EXPORTER") == "none"
     ):
         return NO_TRACING
     try:

@@ -15,7 +15,7 @@ from client import bundles
 from client.cli.group import Exit
 from client.cli.opening import Here
 from client.cli.options import JsonFlag, Project, Url
-from client.cli.output import Bar, print_json, say
+from client.cli.output import Bar, print_json, print_text, say
 from client.cli.planning import PlanName, open_plan
 from client.names import MAIN_OUTPUT, check_project
 from client.plans import by_project
@@ -91,7 +91,7 @@ def export(
             print_json({"missing": [str(each) for each in absent]})
         else:
             for each in absent:
-                typer.echo(f"missing\t{each}")
+                print_text(f"missing\t{each}")
         say(f"{len(absent)} of {len(wanted)} entries are missing: nothing was written")
         raise typer.Exit(Exit.NO)
     digest = _digest(file)
@@ -100,7 +100,7 @@ def export(
         value = {"file": str(file), "sha256": digest, "bytes": stored, "entries": manifest.entries}
         print_json({**value, "plain_bytes": manifest.size})
     else:
-        typer.echo(f"{file}: {manifest.entries} entries, {size_text(stored)}, sha256 {digest}")
+        print_text(f"{file}: {manifest.entries} entries, {size_text(stored)}, sha256 {digest}")
 
 
 @bundle_app.command("verify")
@@ -128,10 +128,10 @@ def verify(
         value = {"file": str(file), "sha256": digest, "entries": manifest.entries, "plain_bytes": manifest.size}
         print_json(value if verdicts is None else {**value, **verdicts.to_json()})
     else:
-        typer.echo(f"{file}: sound, {manifest.entries} entries, {size_text(manifest.size)} plain, sha256 {digest}")
+        print_text(f"{file}: sound, {manifest.entries} entries, {size_text(manifest.size)} plain, sha256 {digest}")
         if verdicts is not None:
             for line in verdicts.lines():
-                typer.echo(line)
+                print_text(line)
     if verdicts is not None and verdicts.refused:
         say(f"{len(verdicts.refused)} of {manifest.entries} entries are vouched for by nobody in {trusted_keys}")
         raise typer.Exit(Exit.NO)
@@ -185,7 +185,7 @@ def import_(
     if as_json:
         print_json({"stored": stored, "present": present, "skipped": skipped})
     else:
-        typer.echo(f"{stored} stored, {present} were there already")
+        print_text(f"{stored} stored, {present} were there already")
     if skipped:
         lack = "a program" if to is Target.NODE else "a key document, without which nothing is published"
         say(f"{len(skipped)} entries lack {lack}: {', '.join(skipped[:_MAX_SHOWN])}")

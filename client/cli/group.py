@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from client.bundles import BundleError
+from client.cleaning import clean
 from client.errors import (
     CacheMissError,
     CompileError,
@@ -101,7 +102,7 @@ class RootGroup(TyperGroup):
                 raise
             code = exit_of(error)
             said = f"{type(error).__name__}: {error}; please report this" if code is Exit.BUG else str(error)
-            typer.echo(f"neff-cache: {said}", err=True)
+            typer.echo(f"neff-cache: {clean(said)}", err=True)
             raise typer.Exit(code) from error
 
 

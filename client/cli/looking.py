@@ -6,7 +6,9 @@ import json
 import os
 import socket
 import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +22,9 @@ from client.cli.opening import Here, Located, locate
 from client.cli.options import JsonFlag, Key, Kinds, Project, Url
 from client.cli.output import print_json, print_table, say, time_cell
 from client.cli.signatures import signature_rows
+from client.doctor.base import State, Surroundings, problem
+from client.doctor.server import check as check_shared
+from client.doctor.walk import Step, walk_to_server
 from client.errors import ConfigurationError, FormatError, TransportError
 from client.explaining import check_asked
 from client.key import key_of
@@ -27,7 +32,9 @@ from client.listing import folder_entries, node_entries
 from client.names import COMPILE_LOG, MAIN_OUTPUT, Kind, check_kind, check_output
 from client.node.tier import DamagedEntryError
 from client.node.tree import temporary_beside
+from client.server_calls import PROBE_KEY
 from client.sizes import seconds_text, size_text
+from client.sources import is_server
 from client.transports.base import Transport
 from client.wire import Entry, Output, Producer
 
@@ -39,9 +46,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def status(*, url: Url = None, project: Project = None, as_json: JsonFlag = False) -> None:
-    """Show what is in effect here: settings, what the node tier holds, whether the shared cache answers.
+    """Show what is in effect here: settings, what the node tier holds, and the way of a job to the shared cache.
 
-    Ends with 3 if a shared cache is named and does not answer.
+    Each step of that way is shown with its milliseconds: name, connection, answer, token, read, store, publish, lease.
+    Nothing is stored. Ends with 3 if a shared cache is named and does not answer, with 1 if a later step fails.
     """
     here = Here.open(url, project)
     settings = here.settings
@@ -52,17 +60,17 @@ def status(*, url: Url = None, project: Project = None, as_json: JsonFlag = Fals
             counts[entry.kind.value] += 1
             size += _size(entry)
     shared: dict[str, Any] | None = None
-    failed: TransportError | None = None
+    steps: list[Step] = []
     if settings.url is not None:
-        with here.transport() as transport, here.calls() as calls:
-            shared = {"address": transport.address, "answers": True, "seconds": None}
-            try:
-                if calls is None:
-                    transport.entry(Kind.GRAPH, "0" * 64)
-                else:
-                    shared["seconds"] = round(calls.ping().seconds, 6)
-            except TransportError as error:
-                failed, shared["answers"] = error, False
+        with here.transport() as transport:
+            address = transport.address
+        steps = list(_steps(here))
+        answer = next((step for step in steps if step.name == "answer" and step.reached), None)
+        shared = {
+            "address": address,
+            "answers": steps[-1].reached,
+            "seconds": None if answer is None else round(answer.seconds, 6),
+        }
     value = {
         "version": __version__,
         "project": settings.project,
@@ -75,24 +83,47 @@ def status(*, url: Url = None, project: Project = None, as_json: JsonFlag = Fals
             "by_kind": dict(sorted(counts.items())),
         },
         "shared": shared,
+        "way": [{"step": step.name, "seconds": round(step.seconds, 6), **step.finding.to_json()} for step in steps],
     }
     if as_json:
         print_json(value)
     else:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "empty"
         bound = size_text(settings.node_max_bytes)
-        answer = "not set: nothing is shared" if shared is None else shared["address"]
+        shown = "not set: nothing is shared" if shared is None else shared["address"]
         rows = [
             ("version", __version__),
             ("project", settings.project),
             ("mode", settings.mode),
             ("node tier", "none" if settings.node_dir is None else str(settings.node_dir)),
             ("node entries", f"{kinds}; {size_text(size)} of {bound}"),
-            ("shared cache", answer),
+            ("shared cache", shown),
+            *((f"  {step.name}", f"{step.finding.state}, {step.text}") for step in steps),
         ]
         print_table(("", ""), rows)
-    if failed is not None:
-        raise failed
+    failed = [step for step in steps if step.finding.state is State.PROBLEM]
+    for step in failed:
+        say(f"{step.finding.text} -> {step.finding.advice}")
+    if failed:
+        raise typer.Exit(Exit.NO if steps[-1].reached else Exit.UNREACHABLE)
+
+
+def _steps(here: Here) -> Iterator[Step]:
+    """Walk a job's way to the shared cache; a folder or a bucket is one step."""
+    if is_server(here.url):
+        yield from walk_to_server(here.settings, here.environ)
+        return
+    begin = time.monotonic()
+    try:
+        with here.transport() as transport:
+            transport.entry(Kind.GRAPH, PROBE_KEY)
+    except TransportError as error:
+        lost = problem(str(error), "jobs go on without it, and compile what others have")
+        yield Step("answer", time.monotonic() - begin, lost, reached=False)
+        return
+    for finding in check_shared(Surroundings(here.environ, here.settings)):
+        yield Step("store", time.monotonic() - begin, finding, reached=True)
+        begin = time.monotonic()
 
 
 def ls(
@@ -111,7 +142,8 @@ def ls(
         folder = here.shared_folder
         if folder is None:
             raise ConfigurationError(
-                "only node tiers and shared folders are listed from here: a server shows its entries on its web page"
+                "only node tiers and shared folders are listed from here: `neff-cache show KEY` finds an entry of a "
+                "server, and `neff-cache admin stats` counts them"
             )
         entries = list(folder_entries(folder, here.settings.project, kinds))
     else:

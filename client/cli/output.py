@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from client.cleaning import clean
 from client.pulling import Progress
 from client.sizes import ago_text, size_text
 
@@ -30,6 +31,11 @@ _NUMBER = re.compile(r"-|-?[0-9.,]+%?( [A-Za-z]+)?")
 def print_json(value: Any) -> None:
     """Print one JSON document."""
     typer.echo(json.dumps(value, indent=1))
+
+
+def print_text(text: str) -> None:
+    """Print text that may quote others."""
+    typer.echo(clean(text))
 
 
 class Cell(str):
@@ -61,12 +67,18 @@ def time_cell(text: str | None, *, clock: Callable[[], float] = time.time) -> Ce
     return Cell(text, ago_text(clock() - moment))
 
 
+def _clean_cell(cell: str) -> str:
+    plain = clean(cell, lines=False)
+    return Cell(plain, clean(cell.short, lines=False)) if isinstance(cell, Cell) else plain
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table: drawn as wide as the terminal; where the output is piped, a head and rows with tabs between.
 
     A table whose columns have no names has no head.
     """
-    given = list(rows)
+    # labels, hosts and all else that others wrote: nothing in a cell ends its line or moves the cursor
+    given = [[_clean_cell(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         for row in ([columns] if any(columns) else []) + given:
             typer.echo("\t".join(row))
@@ -99,7 +111,7 @@ def print_or_write(document: Path, text: str) -> None:
 
 def say(text: str) -> None:
     """Tell the user about the run; on standard error, so that the output stays clean."""
-    typer.echo(f"neff-cache: {text}", err=True)
+    typer.echo(f"neff-cache: {clean(text)}", err=True)
 
 
 class Bar(Progress):

@@ -13,7 +13,7 @@ from client.cli.group import Exit
 from client.cli.looking import read_document
 from client.cli.opening import Here, Located, locate
 from client.cli.options import JsonFlag, Project, Url
-from client.cli.output import print_json, say
+from client.cli.output import print_json, print_text, say
 from client.cli.planning import open_plan
 from client.errors import ConfigurationError
 from client.explaining import MODULE, Difference, Json, Near, shown
@@ -152,24 +152,24 @@ def _compare_modules(here: Here, found: Sequence[Located], near: Near, explanati
 def _print(explanation: _Explanation) -> None:
     name = f"{explanation.kind}/{explanation.key}"
     stored = f"stored in {'; '.join(explanation.stored_in)}" if explanation.stored_in else "not stored"
-    typer.echo(f"{name}: {stored}")
+    print_text(f"{name}: {stored}")
     for near in explanation.nearest:
         origin = ", ".join(part for part in (near.host, near.label, near.created) if part)
-        typer.echo(f"nearest in {explanation.searched}: {near.kind}/{near.key} ({origin})")
+        print_text(f"nearest in {explanation.searched}: {near.kind}/{near.key} ({origin})")
         for difference in near.differences:
             _print_difference(difference)
     if explanation.module:
-        typer.echo("  the programs differ in:")
+        print_text("  the programs differ in:")
         for line in explanation.module:
-            typer.echo(f"    {line}")
+            print_text(f"    {line}")
     elif explanation.module_note:
-        typer.echo(f"  {explanation.module_note}")
+        print_text(f"  {explanation.module_note}")
 
 
 def _print_difference(difference: Difference) -> None:
-    typer.echo(f"  {difference.path}" + (f": {difference.meaning}" if difference.meaning else ""))
-    typer.echo(f"    stored  {shown(difference.stored)}")
-    typer.echo(f"    asked   {shown(difference.asked)}")
+    print_text(f"  {difference.path}" + (f": {difference.meaning}" if difference.meaning else ""))
+    print_text(f"    stored  {shown(difference.stored)}")
+    print_text(f"    asked   {shown(difference.asked)}")
 
 
 def _explain_plan(here: Here, nearby: Nearby, plan: Sequence[Wanted], *, as_json: bool) -> None:
@@ -195,13 +195,13 @@ def _explain_plan(here: Here, nearby: Nearby, plan: Sequence[Wanted], *, as_json
         print_json({"explained": len(sample), "groups": found, "alone": alone, "unknown": unknown})
     else:
         for count, key, other in groups:
-            typer.echo(f"{count} of {len(sample)} entries differ from the nearest of other runs by (here {key[:12]}):")
+            print_text(f"{count} of {len(sample)} entries differ from the nearest of other runs by (here {key[:12]}):")
             for difference in other.differences:
                 _print_difference(difference)
         if alone:
-            typer.echo(f"{len(alone)} have nothing to be compared with")
+            print_text(f"{len(alone)} have nothing to be compared with")
         if unknown:
-            typer.echo(f"{len(unknown)} are stored nowhere, so that their key documents are not known")
+            print_text(f"{len(unknown)} are stored nowhere, so that their key documents are not known")
     if not groups:
         say("nothing is stored that the plan could be compared with")
         raise typer.Exit(Exit.NO)

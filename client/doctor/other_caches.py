@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from client.compiler_path import first_on_path, is_launcher
 from client.doctor.base import Finding, note, ok
-from client.doctor.variables import shown_url
 from client.environment import WORDS
 from client.look_alikes import COMPILE_CACHE_URL
+from client.shown import shown_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ def check(surroundings: Surroundings) -> Iterator[Finding]:
     if _CACHE_DIR in words:
         folder = words[_CACHE_DIR]
         yield note(
-            f"{_CACHE_DIR}={shown_url(folder)} in {WORDS} is read by libneuronxla as its cache's root, "
+            f"{_CACHE_DIR}={shown_address(folder)} in {WORDS} is read by libneuronxla as its cache's root, "
             f"before {COMPILE_CACHE_URL}; the compiler never sees it",
             _mirrored(folder, "npc") if "://" not in folder else _imported(folder, "npc"),
         )
@@ -85,7 +85,7 @@ def _about(setting: _Setting, value: str) -> Finding:
             return ok(f"{name} is not set: {reader} shares nothing by itself")
         text = f"{name} is not set: {reader} keeps its cache in {setting.default}"
         return note(text, _mirrored(setting.default, setting.layout)) if Path(setting.default).is_dir() else ok(text)
-    text = f"{name}={shown_url(value)} is read by {reader}, for its own cache; neff-cache does not read it"
+    text = f"{name}={shown_address(value)} is read by {reader}, for its own cache; neff-cache does not read it"
     if "://" not in value:
         return note(text, _mirrored(value, setting.layout))
     if setting.takes_buckets:
@@ -94,7 +94,7 @@ def _about(setting: _Setting, value: str) -> Finding:
 
 
 def _overruled(setting: _Setting, value: str) -> Finding:
-    shown = f"={shown_url(value)}" if value else ""
+    shown = f"={shown_address(value)}" if value else ""
     return ok(f"{setting.name}{shown} is not used: {_CACHE_DIR} in {WORDS} comes first for {setting.reader}")
 
 
@@ -103,7 +103,7 @@ def _mirrored(folder: str, layout: str) -> str:
 
 
 def _imported(address: str, layout: str) -> str:
-    return f"`neff-cache import {shown_url(address)} --layout {layout}` brings its entries into this cache"
+    return f"`neff-cache import {shown_address(address)} --layout {layout}` brings its entries into this cache"
 
 
 def _launcher(surroundings: Surroundings) -> Finding:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from client.doctor.base import Finding, ok, problem
 from client.look_alikes import KNOWN, PREFIX, meant_by
+from client.shown import shown_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,14 +25,14 @@ def check_settings(surroundings: Surroundings) -> Iterator[Finding]:
         yield problem(sentence, "jobs use what is named instead")
     yield ok(
         f"in effect: node tier {settings.node_dir or 'none'} ({_origin(environ, 'NODE_DIR')}), "
-        f"shared cache {shown_url(settings.url)} ({_origin(environ, 'URL')}), project {settings.project}, "
+        f"shared cache {shown_address(settings.url)} ({_origin(environ, 'URL')}), project {settings.project}, "
         f"mode {settings.mode}"
     )
     for name in sorted(environ):
         if not name.startswith(PREFIX):
             continue
         if name in KNOWN:
-            value = "(set)" if _SECRET.search(name) else shown_url(environ[name])
+            value = "(set)" if _SECRET.search(name) else shown_address(environ[name])
             yield ok(f"{name}={value}, read by neff-cache")
         else:
             meant = meant_by(name)
@@ -55,10 +56,3 @@ def check_look_alikes(surroundings: Surroundings) -> Iterator[Finding]:
 
 def _origin(environ: Mapping[str, str], name: str) -> str:
     return f"from NEURON_CACHE_{name}" if environ.get(f"NEURON_CACHE_{name}", "").strip() else "default"
-
-
-def shown_url(value: str | None) -> str:
-    """Return a value as it may be shown: without what stands before an @, which may be a password."""
-    if value is None:
-        return "none"
-    return re.sub(r"(?<=://)[^/@]*@", "", value)

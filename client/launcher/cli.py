@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
-from client.cli.output import print_json, say
+from client.cli.output import print_json, print_text, say
 from client.compiler_path import NAME, find_compiler, first_on_path, is_launcher
 from client.errors import ConfigurationError
+from client.folders import base_folder
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -38,9 +39,8 @@ def run(command: Annotated[list[str] | None, typer.Argument(help="The program an
     if not command:
         raise ConfigurationError("no command to run: say `neff-cache exec -- torchrun train.py`, for instance")
     temporary = Path(tempfile.gettempdir())
-    home = os.environ.get("HOME")  # a container's user may have none
-    cache_home = os.environ.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else temporary)
-    directory = private_directory(Path(cache_home).absolute(), temporary)
+    cache_home = base_folder(os.environ, "XDG_CACHE_HOME") or temporary  # a container's user may have no home
+    directory = private_directory(Path(cache_home), temporary)
     environ = {**os.environ, "PATH": os.pathsep.join((str(directory), os.environ.get("PATH", os.defpath)))}
     program = shutil.which(command[0], path=environ["PATH"])
     if program is None:
@@ -66,7 +66,7 @@ def install(
     if as_json:
         print_json({"installed": str(path), **found.to_json()})
         return
-    typer.echo(str(path))
+    print_text(str(path))
     if found.first is None or not path.samefile(found.first):
         say(f"put {path.parent} first on PATH; now {found.first or 'nothing'} is found there")
 
@@ -95,11 +95,11 @@ def status(*, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({**found.to_json(), "passed": passed})
     else:
-        typer.echo(f"first on PATH   {found.first or f'no {NAME}'}{'  (the launcher)' if found.active else ''}")
-        typer.echo(f"real compiler   {found.compiler or 'none'}")
-        typer.echo(f"passed on       {sum(passed.values())}")
+        print_text(f"first on PATH   {found.first or f'no {NAME}'}{'  (the launcher)' if found.active else ''}")
+        print_text(f"real compiler   {found.compiler or 'none'}")
+        print_text(f"passed on       {sum(passed.values())}")
         for why, count in passed.items():
-            typer.echo(f"  {count:6}  {why}")
+            print_text(f"  {count:6}  {why}")
     if not found.active:
         raise typer.Exit(1)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from client import failures, neff, processes
 from client.artifact import Compiled
 from client.cache import Cache
+from client.cleaning import clean
 from client.environment import unlisted_names
 from client.errors import CompileError, Failure, NeffCacheError, NeffError
 from client.key import CompilerIdentity, Ir, KeyDocument
@@ -236,9 +237,12 @@ class Miss:
                 return code
         failure: Failure = error.failure
         where = "" if error.origin is None else f" (compiled on {error.origin}; not compiled again here)"
-        log = "" if run is not None else failure.log
+        # another host's log, and what others wrote into it
+        log = "" if run is not None else clean(failure.log)
         streams.close_output()
-        streams.write(2, f"{log}\n{passing.PREFIX}{failure.text}{where}\n".lstrip("\n").encode("utf-8", "replace"))
+        streams.write(
+            2, f"{log}\n{passing.PREFIX}{clean(failure.text + where)}\n".lstrip("\n").encode("utf-8", "replace")
+        )
         return FAILED
 
     def _replay(self) -> None:

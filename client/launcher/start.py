@@ -89,6 +89,6 @@ def _share(arguments: list[str], program: str, environ: Mapping[str, str]) -> No
 
 
 def _nothing_found(environ: Mapping[str, str]) -> str:
-    wanted = environ.get(SETTING)
+    wanted = environ.get(SETTING, "").strip()
     looked = f"{SETTING}={wanted!r} is no program, or a launcher" if wanted else "there is no other neuronx-cc on PATH"
     return f"no Neuron compiler behind this {NAME}: {looked}; install the Neuron SDK, or set {SETTING} to its compiler"

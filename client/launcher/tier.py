@@ -11,6 +11,7 @@ import json
 import os
 import time
 
+from client.folders import base_folder
 from client.launcher.digest import sha256
 from client.mounts import may_stall
 from client.names import DEFAULT_PROJECT, MAIN_OUTPUT, check_project
@@ -27,7 +28,7 @@ ENTRY_FILE = "entry.json"
 TOUCH_AFTER = 60.0
 LARGE = 1 << 30
 KIND = "cc"
-_OUT_OF_THE_ORDINARY = ("NEURON_CACHE_SUMMARY", "NEURON_CACHE_RECORD")
+_OUT_OF_THE_ORDINARY = ("SUMMARY", "RECORD")
 
 
 class Tier:
@@ -47,7 +48,7 @@ class Tier:
         self.shared = shared == "group"
         # with a list of keys signatures are checked, unless that is turned off in so many words
         signatures = _setting(environ, "SIGNATURES").lower() or _setting(environ, "TRUSTED_KEYS")
-        self.plain = signatures in ("", "off") and not any(environ.get(name) for name in _OUT_OF_THE_ORDINARY)
+        self.plain = signatures in ("", "off") and not any(_setting(environ, name) for name in _OUT_OF_THE_ORDINARY)
 
     def hit(self, key: str) -> tuple[Any, bytes] | None:
         """Return entry.json of a key and the verified bytes of its program, or None."""
@@ -114,8 +115,8 @@ def _setting(environ: Mapping[str, str], name: str) -> str:
 def _root(environ: Mapping[str, str]) -> str:
     given = _setting(environ, "NODE_DIR")
     if not given:
-        base = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME') or '~'}/.cache"
-        given = f"{base}/neff-cache"
+        base = base_folder(environ, "XDG_CACHE_HOME")
+        given = f"{base or '~'}/neff-cache"
     path = os.path.expanduser(given)  # noqa: PTH111 - pathlib costs 3 ms
     if path.startswith("~"):
         raise ValueError

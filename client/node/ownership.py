@@ -36,7 +36,7 @@ _UNIQUE = "[0-9]+-[0-9a-f]{16}"  # client.node.tree.unique_name
 _PREFIX = re.compile("[0-9a-f]{2}")
 _TEMPORARY = re.compile(f"{TEMPORARY}{_UNIQUE}")
 _BAD = re.compile(f"{BAD}[0-9a-f]{{64}}-{_UNIQUE}")
-_LOCK_FILE = re.compile(f"[0-9a-f]{{64}}[.](?:(?:[0-9][.])?lock|(?:failed|log)(?:-{_UNIQUE})?)")
+_LOCK_FILE = re.compile(f"[0-9a-f]{{64}}[.](?:(?:[0-9]+[.])?lock|(?:failed|log)(?:-{_UNIQUE})?)")
 _TOP_FILE = re.compile(rf"(?:usage|{re.escape(MARKER)})(?:-{_UNIQUE})?|sweep[.]lock")
 _OWN_FOLDERS = frozenset({".slots", ".outages", ".launcher", ".compilers"})
 _BESIDE = frozenset({"device", "launcher", "lost+found"})
@@ -70,7 +70,7 @@ def is_bad(name: str) -> bool:
 
 
 def is_lock_file(name: str) -> bool:
-    """Return whether ``name`` is that of a lock, or of a failure or a log left beside it."""
+    """Return whether ``name`` is that of a lock, or of a failure left beside it."""
     return _LOCK_FILE.fullmatch(name) is not None
 
 

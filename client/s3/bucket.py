@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from client.s3.errors import Reason, S3Error
@@ -61,25 +62,61 @@ class Bucket:
         """Return if the bucket is there, answers (``patient``: perhaps after a while), and may be listed."""
         self.requests.list("list_objects_v2", "", patient=patient, MaxKeys=1)
 
-    def open(self, name: str) -> ObjectReader | None:
-        """Ask for an object's bytes; None if it is absent. The answer's body is read by what is returned."""
+    def open(self, name: str, *, fresh: bool = False) -> ObjectReader | None:
+        """Ask for an object's bytes; None if it is absent. The answer's body is read by what is returned.
+
+        ``fresh``: over a new connection, and only in the state that the object has by itself: an error page or another
+        object's body in its place is an `S3Error`.
+        """
+        state: dict[str, Any] = {}
+        if fresh:
+            self.requests.connection.close()
+            head = self._asked(name)
+            if head is None:
+                return None
+            state = {"IfMatch": head["ETag"]} if "ETag" in head else {}
         try:
-            answer = self.requests.call("get_object", name)
+            answer = self.requests.call("get_object", name, **state)
         except S3Error as error:
             if error.reason is Reason.ABSENT:
                 return None
             raise
+        if state and answer.get("ETag") != state["IfMatch"]:
+            answer["Body"].close()
+            raise S3Error(f"{self.where} sends something else in an object's place", Reason.UNREACHABLE)
         same = {"IfMatch": answer["ETag"]} if "ETag" in answer else {}
 
         def read_on(start: int, stop: int) -> Any:
             part = self.requests.call("get_object", name, Range=f"bytes={start}-{stop - 1}", **same)
             if not part.get("ContentRange", "").startswith(f"bytes {start}-{stop - 1}/"):
-                part["Body"].close()
-                raise S3Error(f"{self.where} does not send the part of an object that was asked for", Reason.REFUSED)
+                raise self._another_part(part)
             return part["Body"]
 
         read = self.requests.connection.read
-        return ObjectReader(answer["Body"], answer["ContentLength"], read_on=read_on, read=read)
+        return ObjectReader(answer["Body"], int(answer["ContentLength"]), read_on=read_on, read=read)
+
+    def _another_part(self, answer: dict[str, Any]) -> S3Error:
+        answer["Body"].close()
+        return S3Error(f"{self.where} does not send the part of an object that was asked for", Reason.REFUSED)
+
+    def first_bytes(self, name: str, count: int) -> bytes | None:
+        """Return the first ``count`` bytes of an object, all of them if it is shorter (and not empty); None: absent."""
+        try:
+            answer = self.requests.call("get_object", name, Range=f"bytes=0-{count - 1}")
+        except S3Error as error:
+            if error.reason is Reason.ABSENT:
+                return None
+            raise
+        length = int(answer["ContentLength"])
+        if length > count or not answer.get("ContentRange", "").startswith(f"bytes 0-{length - 1}/"):
+            raise self._another_part(answer)
+        with contextlib.closing(answer["Body"]) as body:
+            data = b""
+            while len(data) < length and (piece := self.requests.connection.read(body, length - len(data))):
+                data += piece
+        if len(data) < length:
+            raise S3Error(f"{self.where} broke off the beginning of an object", Reason.UNREACHABLE)
+        return data
 
     def read(self, name: str) -> bytes | None:
         """Return an object's bytes, for objects that are small; None if it is absent."""
@@ -93,13 +130,17 @@ class Bucket:
 
     def size(self, name: str) -> int | None:
         """Return an object's size in bytes, or None."""
+        answer = self._asked(name)
+        return None if answer is None else int(answer["ContentLength"])
+
+    def _asked(self, name: str) -> dict[str, Any] | None:
+        """Return what the store says of an object without its bytes, None if it is absent."""
         try:
-            answer = self.requests.run(lambda _: self._head(name))
+            return self.requests.run(lambda _: self._head(name))
         except S3Error as error:
             if error.reason is Reason.ABSENT:
                 return None
             raise
-        return int(answer["ContentLength"])
 
     def _head(self, name: str) -> dict[str, Any]:
         try:
@@ -149,7 +190,11 @@ class Bucket:
 
         def attempt(unsure: bool) -> bool:
             try:
-                self.requests.once("put_object", name, Body=data, IfNoneMatch="*", **self.requests.checksum(data))
+                answer = self.requests.once(
+                    "put_object", name, Body=data, IfNoneMatch="*", **self.requests.checksum(data)
+                )
+                # else nothing was stored, whatever the status
+                _ = answer["ETag"]
             except S3Error as error:
                 if error.reason is not Reason.EXISTS:
                     raise
@@ -175,7 +220,7 @@ class Bucket:
         origin = {"Bucket": self.url.bucket, "Key": self.requests.root + source}
         try:
             if size <= self._copy_size:
-                self.requests.call("copy_object", target, CopySource=origin)
+                _ = self.requests.call("copy_object", target, CopySource=origin)["CopyObjectResult"]["ETag"]
             else:
                 self.multiparts.copy(origin, size, target, size_of_parts=self._copy_size)
         except S3Error as error:

@@ -75,13 +75,14 @@ class Multiparts:
         def attempt(unsure: bool) -> bool:
             nonlocal conflicts
             try:
-                self._requests.once(
+                answer = self._requests.once(
                     "complete_multipart_upload",
                     name,
                     UploadId=upload,
                     IfNoneMatch="*",
                     MultipartUpload={"Parts": [part.as_listed() for part in parts]},
                 )
+                _ = answer["ETag"]
             except S3Error as error:
                 if error.reason is Reason.BUSY and error.status == _CONFLICT:
                     # Another writer is at the same name. S3 may have ended this upload with its answer, so that another

@@ -62,9 +62,14 @@ class Requests:
 
     def list(self, operation: str, prefix: str, *, patient: bool = True, **parameters: Any) -> dict[str, Any]:
         """Ask for one page of what begins with ``prefix``."""
-        return self.run(
-            lambda _: self.connection.call(operation, Prefix=self.root + prefix, **parameters), patient=patient
-        )
+
+        def attempt(_unsure: bool) -> dict[str, Any]:
+            page = self.connection.call(operation, Prefix=self.root + prefix, **parameters)
+            # else not from S3: a page of HTML reads as a list of nothing
+            _ = page["IsTruncated"]
+            return page
+
+        return self.run(attempt, patient=patient)
 
     def checksum(self, data: bytes | bytearray) -> dict[str, str]:
         """Return the parameter that carries the checksum of ``data``, if checksums are on."""

@@ -62,6 +62,32 @@ def _sdk() -> _Sdk:
     return _Sdk(botocore.session, botocore.config, botocore.exceptions, botocore.loaders.create_loader())
 
 
+class _Answer(dict[str, Any]):
+    """An answer of S3, down to its last part. What it should hold and does not is an `S3Error`, never a KeyError.
+
+    A proxy's or an overloaded store's words in the place of an answer are like that, whatever their status.
+    """
+
+    fault = ""
+
+    @classmethod
+    def of(cls, value: dict[str, Any], fault: str) -> _Answer:
+        """Return ``value``; ``fault``: what to say of it if something is missing."""
+        answer = cls({name: _within(each, fault) for name, each in value.items()})
+        answer.fault = fault
+        return answer
+
+    def __missing__(self, name: str) -> Any:
+        """Raise `S3Error`."""
+        raise S3Error(f"{self.fault} ({name} is missing)", Reason.UNREACHABLE)
+
+
+def _within(value: Any, fault: str) -> Any:
+    if isinstance(value, dict):
+        return _Answer.of(value, fault)
+    return [_within(each, fault) for each in value] if isinstance(value, list) else value
+
+
 class Connection:
     """Requests to one bucket. Safe from several threads at once.
 
@@ -134,12 +160,12 @@ class Connection:
         """Return the answer to one request in this bucket; raises `S3Error`."""
         errors = _sdk().errors
         try:
-            answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self._url.bucket, **parameters)
+            answer = getattr(self._client, operation)(Bucket=self._url.bucket, **parameters)
         except errors.ClientError as error:
             raise self._answered(operation, error.response) from error
         except errors.BotoCoreError as error:
             raise self._unanswered(operation, error) from error
-        return answer
+        return _Answer.of(answer, f"{self.where} gave no whole answer to {operation}")
 
     def read(self, body: Any, size: int) -> bytes:
         """Return at most ``size`` bytes of an answer's body, none at its end; raises `S3Error` if it broke off."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from client.errors import ConfigurationError
+from client.shown import shown_address
 from client.transports.direct_lease import TTL_SECONDS
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _folder(url: str) -> Path:
             raise ConfigurationError(f"the cache's address {url!r} names a home directory that is not known") from error
     scheme, separator, _ = url.partition("://")
     if not separator:
-        shown = url.rpartition("@")[2]  # what stands before may be a password
+        shown = shown_address(url)
         guess = f"http://{shown}" if _HOST.fullmatch(shown) else f"./{shown}"
         raise ConfigurationError(f"the cache's address {shown!r} is not clear: did you mean {guess}? {_EXPECTED}")
     if scheme.lower() != "file":
@@ -65,6 +66,6 @@ def _folder(url: str) -> Path:
     path = Path(unquote(parts.path))
     if parts.netloc not in {"", "localhost"} or not path.is_absolute():
         raise ConfigurationError(
-            f"the cache's address {url!r} names no folder of this machine: did you mean file:///…?"
+            f"the cache's address {shown_address(url)} names no folder of this machine: did you mean file:///…?"
         )
     return path

@@ -114,6 +114,7 @@ class DirectEntry(ABC):
         try:
             entry = Entry.from_json(json.loads(found[0]))
         except (ValueError, RecursionError):
+            self._check_sent(ENTRY_FILE, len(found[0]))
             return None
         return entry if (entry.project, entry.kind, entry.key) == self._identity else None
 
@@ -124,7 +125,7 @@ class DirectEntry(ABC):
 
     def clear(self) -> None:
         """Set aside an entry that is there and yet not ready, so that its name is free."""
-        if self.size(ENTRY_FILE) is not None and self.ready() is None:
+        if self.size(ENTRY_FILE) is not None and self.ready() is None and self.ready() is None:
             self.set_aside(ENTRY_FILE)
 
     def publish(self, entry: Entry, outputs: Mapping[str, bytes]) -> Published:
@@ -156,11 +157,14 @@ class DirectEntry(ABC):
             digest.update(piece)
             caller.arrived(piece)
 
-        with self.open(output_file(output.sha256, output.encoding)) as opened:
+        name = output_file(output.sha256, output.encoding)
+        with self.open(name) as opened:
             if opened is None:
+                self._check_sent(name, None)
                 return None, "nothing: there is no file"
             source, size = opened
             if size != output.stored_size:
+                self._check_sent(name, size)
                 return None, f"nothing: its file holds {size} bytes in place of {output.stored_size}"
             try:
                 if output.encoding == "zstd":
@@ -173,8 +177,23 @@ class DirectEntry(ABC):
         return (plain if found == output.sha256 else None), found
 
     def is_sound(self, output: Output) -> bool:
-        """Return whether an output's bytes have their digest; an error while reading is raised, never a verdict."""
-        return self.output(output)[0] is not None
+        """Return whether an output's bytes have their digest.
+
+        An error while reading is raised, never a verdict; so is a fault that a second read does not find.
+        """
+        plain, first = self.output(output)
+        if plain is not None:
+            return True
+        plain, second = self.output(output)
+        if plain is None and second != first:
+            raise Unreachable(f"two reads of {self.where} differ: first {first}, then {second}")
+        return plain is not None
+
+    def _check_sent(self, name: str, sent: int | None) -> None:
+        """Raise `Unreachable` where an error page, or a 404, may stand in for a file: its own size must agree."""
+        size = self.size(name)
+        if size != sent:
+            raise Unreachable(f"{self.where}/{name} was sent with {sent or 0} bytes, and has {size or 0}")
 
     def is_stored(self, output: Output) -> bool:
         """Return whether an output's file is there with the size it should have."""

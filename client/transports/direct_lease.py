@@ -35,6 +35,8 @@ DIAGNOSIS_SECONDS = 300.0
 """For how long a diagnosis holds for those who waited for it; after another failure they may try at once."""
 FAILURE_SECONDS = 600.0
 """For how long those who waited are told of a failure at all."""
+_TORN_SECONDS = 2.0
+"""Where a name is claimed before its file is filled, that takes a moment; longer than that, its writer is gone."""
 _MAX_TTL = 3600.0
 _LOOKS = 10
 _MOST_ATTEMPTS = 1 << 20
@@ -106,10 +108,16 @@ class Standing:
 
     @classmethod
     def decoded(cls, raw: bytes, generation: int, changed: float) -> Standing:
-        """Read what stands in the store. What nobody can read counts as held by nobody known, and so it runs out."""
+        """Read what stands in the store. What nobody can read counts as held by nobody known, and so it runs out.
+
+        What is no JSON was never written whole: it runs out in a moment. What is, may be a newer version's.
+        """
         unknown = cls(generation, "", _NOBODY, _time(changed), changed=changed)
         try:
             value = json.loads(raw)
+        except (ValueError, RecursionError):
+            return replace(unknown, ttl_seconds=_TORN_SECONDS)
+        try:
             state, nonce, ttl = value["state"], value["nonce"], float(value["ttl_seconds"])
             if value["schema"] != SCHEMA or state not in get_args(State) or not isinstance(nonce, str):
                 return unknown

@@ -113,11 +113,11 @@ def proxy_for(origin: Origin, environ: Mapping[str, str]) -> Proxy | None:
     # HTTP_PROXY in upper case can be set by a request's header inside a CGI script (CVE-2016-5385)
     cgi = "REQUEST_METHOD" in environ and origin.scheme == "http"
     names = (f"{origin.scheme}_proxy", *(() if cgi else (f"{origin.scheme}_proxy".upper(),)), "all_proxy", "ALL_PROXY")
-    name = next((name for name in names if environ.get(name)), None)
-    bypass = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    name = next((name for name in names if _value(environ, name)), None)
+    bypass = _value(environ, "no_proxy") or _value(environ, "NO_PROXY")
     if name is None or any(_bypasses(part.strip(), origin) for part in bypass.split(",")):
         return None
-    url = environ[name]
+    url = _value(environ, name)
     try:
         proxy, parts = parse_origin(url if "://" in url else f"http://{url}")
         if proxy.is_tls:
@@ -153,13 +153,17 @@ def tls_context(environ: Mapping[str, str], *, own: bool) -> ssl.SSLContext:
     used.
     """
     context = ssl.create_default_context()
-    authorities = environ.get(CA_FILE_VARIABLE)
+    if "SSL_CERT_FILE" in os.environ and not _value(os.environ, "SSL_CERT_FILE"):
+        # OpenSSL takes an empty variable for the name of a file, and would trust nobody
+        with suppress(OSError):
+            context.load_verify_locations(cafile=ssl.get_default_verify_paths().openssl_cafile)
+    authorities = _value(environ, CA_FILE_VARIABLE)
     if authorities:
         try:
             folder_of(authorities).call(lambda: context.load_verify_locations(cafile=authorities))
         except OSError as error:
             raise ConfigurationError(f"{CA_FILE_VARIABLE}={authorities} cannot be used: {error}") from error
-    certificate, key = environ.get(CLIENT_CERT_VARIABLE), environ.get(CLIENT_KEY_VARIABLE)
+    certificate, key = _value(environ, CLIENT_CERT_VARIABLE), _value(environ, CLIENT_KEY_VARIABLE)
     if own and key and not certificate:
         raise ConfigurationError(
             f"{CLIENT_KEY_VARIABLE} is set without the certificate: set {CLIENT_CERT_VARIABLE}, too"
@@ -204,7 +208,12 @@ class OwnRoute:
         if not self._origin.is_tls:
             return ()
         names = (CA_FILE_VARIABLE, CLIENT_CERT_VARIABLE, CLIENT_KEY_VARIABLE)
-        return tuple(_file_stamp(path) for name in names if (path := self._environ.get(name)))
+        return tuple(_file_stamp(path) for name in names if (path := _value(self._environ, name)))
+
+
+def _value(environ: Mapping[str, str], name: str) -> str:
+    """Return a variable's text; one that is empty counts as not set."""
+    return environ.get(name, "").strip()
 
 
 def _file_stamp(path: str) -> tuple[int, int, int] | None:

@@ -53,5 +53,7 @@ def as_stored(entry: Entry, output: Output, data: bytes) -> tuple[Output, bytes]
         return output, packed
     if encoding.worth_encoding(data):
         packed = encoding.encode(data)
+        if len(data) > encoding.most_plain(len(packed)):
+            return Output(output.name, output.sha256, output.size), data
         return replace(output, encoding="zstd", stored_size=len(packed)), packed
     return Output(output.name, output.sha256, output.size), data

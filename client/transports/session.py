@@ -170,6 +170,14 @@ class Session:
         wanted = float(asked) if asked.isascii() and asked.isdigit() else 0.0
         return max(self._draw() * min(first * float(1 << min(tries, 16)), longest), min(wanted, longest))
 
+    @contextmanager
+    def bare(self, path: str, headers: Mapping[str, str]) -> Iterator[Answer]:
+        """GET ``path`` with just these headers, none of ours: not even the token. Any status is an answer."""
+        request = Request("GET", self._base + path, headers, self._limits.answer)
+        with self._wire.exchange(self._origin, request) as answer:
+            yield answer
+            answer.read_small(_MAX_IGNORED)
+
     def close(self) -> None:
         """Drop idle connections."""
         self._wire.close()

@@ -21,8 +21,8 @@ def compiler_name(environ: Mapping[str, str] = os.environ) -> str:
     Unset: ``neuronx-cc`` on a Neuron instance where that program is found, else ``cpu``. Raises `ConfigurationError`
     for another name.
     """
-    name = environ.get(SETTING)
-    if name is None:
+    name = environ.get(SETTING, "").strip()
+    if not name:
         from client.compiler_path import find_compiler  # noqa: PLC0415
         from client.environment import is_neuron_host  # noqa: PLC0415 - a process that says which needs none of it
 

@@ -74,7 +74,7 @@ class NeuronxCc:
     def _program(self) -> str:
         program = find_compiler(self._environ)
         if program is None:
-            wanted = self._environ.get(PROGRAM)
+            wanted = self._environ.get(PROGRAM, "").strip()
             looked = f"{PROGRAM}={wanted!r} is no program" if wanted else f"no {NAME} on PATH"
             raise ConfigurationError(
                 f"no Neuron compiler: {looked}; install the Neuron SDK, set {PROGRAM} to its {NAME}, "

@@ -161,7 +161,7 @@ class Inputs {
       return add(array_of(functions_, at::toDLPack(as_cpu_contiguous(tensor)[0])));
     }
     const size_t bytes = tensor.nbytes();
-    const bool plain = tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+    const bool plain = tensor.is_non_overlapping_and_dense() && !tensor.is_conj() && !tensor.is_neg();
     void* data = const_cast<void*>(tensor.const_data_ptr());
     const bool aligned = reinterpret_cast<uintptr_t>(data) % kAlignment == 0;
     Block* block = plain && aligned && !tensor.is_cpu() ? block_of(tensor) : nullptr;
@@ -256,7 +256,7 @@ inline at::Tensor tensor_of(Object array, void* data, const at::Tensor& example,
   }
   c10::Storage storage(c10::Storage::use_byte_size_t{}, bytes, std::move(held), &allocator(), true);
   auto result = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), kKeys, example.dtype());
-  result.unsafeGetTensorImpl()->set_sizes_contiguous(example.sizes());
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(example.sizes(), example.strides());
   return result;
 }
 

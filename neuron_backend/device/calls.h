@@ -38,12 +38,14 @@ struct Facts {
   bool lifts;
   bool names_generator = false;  // by keyword, as Python's half expects it
   std::vector<bool> written;  // by argument
+  std::vector<bool> out;  // likewise: those called out=
 
   explicit Facts(const c10::FunctionSchema& schema)
       : name(schema.name() + '.' + schema.overload_name() + ' '),
         known(schema.name().starts_with("aten::")),
         lifts(lifting().contains(schema.name())) {
     for (const auto& argument : schema.arguments()) {
+      out.push_back(argument.is_out());
       written.push_back(
           (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) ||
           written_in_silence().contains(schema.name() + '.' + argument.name()));
@@ -65,6 +67,7 @@ class Call {
   c10::SmallVector<at::Tensor, 6> tensors;
   c10::SmallVector<double, 2> numbers;
   c10::SmallVector<int64_t, 2> written;
+  bool only_out = true;  // whether each of them is an out= argument
   std::optional<at::Generator> generator;  // that the caller names
 
   // Reads the arguments on top of the stack. False if the call cannot be told apart from others here.
@@ -82,6 +85,7 @@ class Call {
       if (facts.written[position]) {
         for (size_t each = before; each < tensors.size(); ++each) {
           written.push_back(static_cast<int64_t>(each));
+          only_out = only_out && facts.out[position];
         }
       }
     }

@@ -8,6 +8,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/util/strides.h>
 
 #include <algorithm>
 #include <charconv>
@@ -75,8 +76,11 @@ inline void describe(std::string& text, const at::Tensor& tensor) {
     text += 'o';
     append(text, static_cast<int64_t>(device.type()));
   }
-  if (!tensor.is_contiguous()) {
-    text += tensor.is_non_overlapping_and_dense() ? 'd' : 's';
+  if (tensor.strides() != c10::IntArrayRef(c10::contiguous_strides(tensor.sizes()))) {
+    for (const auto stride : tensor.strides()) {
+      text += '/';
+      append(text, stride);
+    }
   }
   if (tensor.is_conj()) {
     text += '*';
@@ -88,7 +92,7 @@ inline void describe(std::string& text, const at::Tensor& tensor) {
 }
 
 // Describes what a program for these tensors depends on: torch's default dtype, determinism and autocast; for each
-// tensor element type, shape, device, class of strides and lazy bits; and how those at `written` lie in memory to the
+// tensor element type, shape, device, strides and lazy bits; and how those at `written` lie in memory to the
 // others.
 inline void describe_all(std::string& text, at::ArrayRef<at::Tensor> tensors, at::IntArrayRef written) {
   append(text, static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));

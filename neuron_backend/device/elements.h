@@ -1,4 +1,4 @@
-// A tensor's elements in plain order, copied to other memory.
+// A tensor's elements, copied to other memory.
 #pragma once
 
 #include "memory.h"
@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/SmallVector.h>
+#include <c10/util/strides.h>
 
 #include <cstring>
 
@@ -70,11 +71,13 @@ void copy_few(const Axes& axes, const void* from, void* to) {
   copy_axes(axes, 0, static_cast<const Element<bytes>*>(from), static_cast<Element<bytes>*>(to));
 }
 
-// Copies the elements of `tensor`, of device or host, to memory that is contiguous. It must have some.
+// Copies the elements of `tensor`, of device or host, to memory that they fill: as they lie, if they fill their own,
+// else in plain order. It must have some.
 inline void copy_elements(const at::Tensor& tensor, void* to) {
   const void* from = tensor.const_data_ptr();
   const bool lazy = tensor.is_conj() || tensor.is_neg();
-  if (!lazy && tensor.is_contiguous()) {
+  const bool dense = tensor.is_non_overlapping_and_dense();
+  if (!lazy && dense) {
     std::memcpy(to, from, tensor.nbytes());
     return;
   }
@@ -96,7 +99,9 @@ inline void copy_elements(const at::Tensor& tensor, void* to) {
     }
   }
   const at::AutoDispatchBelowADInplaceOrView below;
-  at::from_blob(to, tensor.sizes(), tensor.options().device(at::kCPU)).copy_(as_cpu(tensor));
+  const auto plain = c10::contiguous_strides(tensor.sizes());
+  const auto strides = dense ? tensor.strides() : c10::IntArrayRef(plain);
+  at::from_blob(to, tensor.sizes(), strides, tensor.options().device(at::kCPU)).copy_(as_cpu(tensor));
 }
 
 }  // namespace neuron

@@ -6,13 +6,18 @@
 #include "generator.h"
 #include "interpreter.h"
 
+#include <algorithm>
 #include <array>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 namespace neuron {
+
+// What the flag of a program holds for a check that found nothing: neuron_backend.module.HOLDS.
+constexpr int64_t kHolds = std::numeric_limits<int64_t>::max();
 
 // A program, and how a call fits to it: the fields of neuron_backend.eager.program.Program.
 struct Entry {
@@ -22,9 +27,10 @@ struct Entry {
   std::vector<int64_t> inputs;
   std::optional<c10::ScalarType> numbers;
   std::vector<int64_t> returns;
-  std::vector<at::Tensor> outputs;  // of the meta device: shapes and types
+  std::vector<at::Tensor> outputs;  // of the meta device: shapes, strides and types
   uint64_t draws;                   // steps of the generator
   c10::DeviceIndex device;
+  int64_t checks;  // if there are any, the last output is their flag, and no result: neuron_backend.value_checks
 };
 
 // The steps that a program takes of its generator, taken back unless it ran.
@@ -86,11 +92,24 @@ inline Object results_of(const Entry& entry, const Call& call) {
       PyObject_CallFunctionObjArgs(functions.results.get(), executed.get(), entry.handlers.get(), nullptr));
 }
 
+// Whether an operator refused its values, as the last of the program's results says.
+inline bool refused(const Entry& entry, const Object& results) {
+  const Object array(PySequence_GetItem(results.get(), static_cast<std::ptrdiff_t>(entry.outputs.size())));
+  const auto data = array ? address_of(*entry.functions, array) : std::nullopt;
+  if (!data) {
+    return true;
+  }
+  const auto* found = static_cast<const int64_t*>(*data);
+  return std::any_of(found, found + entry.checks, [](int64_t value) { return value != kHolds; });
+}
+
 // Runs the program and returns its outputs, or nothing. To be called under the interpreter's lock.
 inline std::optional<std::vector<at::Tensor>> outputs_of(const Entry& entry, const Call& call) {
   drop_abandoned();
   const Object results = results_of(entry, call);
-  if (!results || PySequence_Size(results.get()) != static_cast<std::ptrdiff_t>(entry.outputs.size())) {
+  const size_t count = entry.outputs.size() + (entry.checks > 0 ? 1 : 0);
+  if (!results || PySequence_Size(results.get()) != static_cast<std::ptrdiff_t>(count) ||
+      (entry.checks > 0 && refused(entry, results))) {
     PyErr_Clear();
     return std::nullopt;
   }

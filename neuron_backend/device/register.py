@@ -12,7 +12,7 @@ import torch
 from torch.utils import backend_registration
 
 from client.errors import ConfigurationError
-from neuron_backend.device import module, moving
+from neuron_backend.device import crossing, module, moving
 from neuron_backend.device.build import COMMAND
 from neuron_backend.eager import kernels
 
@@ -30,7 +30,8 @@ def register(library: Path) -> None:
 
     Raises `ConfigurationError` if ``NEURON_BACKEND_DEVICES`` means nothing, OSError if the library cannot be loaded.
     """
-    _check_devices(os.environ.get(DEVICES, "1"))
+    text = os.environ.get(DEVICES, "")
+    _check_devices(text if text.strip() else "1")
     try:
         torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
     except OSError as error:
@@ -40,6 +41,7 @@ def register(library: Path) -> None:
     backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
     kernels.register()
     moving.register()
+    crossing.register()
     _print_from_the_host()
 
 

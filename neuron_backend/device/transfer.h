@@ -9,11 +9,15 @@
 #include <ATen/native/Resize.h>
 #include <c10/util/strides.h>
 
+#include <cstring>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace neuron {
+
+// Up to this number of bytes a copy is over before torch's own would have its threads at work.
+constexpr size_t kOneThread = 1 << 20;
 
 inline const c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
@@ -136,44 +140,47 @@ inline at::Tensor view_of(const at::Tensor& base, const at::Tensor& view) {
   return tensor_over(base.storage(), kKeys, view);
 }
 
-// Whether `tensor` is all of its storage, in plain order.
+// Whether the elements of both lie alike, each without gaps: then copying one is copying its bytes.
+inline bool lie_alike(const at::Tensor& one, const at::Tensor& other) {
+  return one.sizes() == other.sizes() && one.strides() == other.strides() && one.dtype() == other.dtype() &&
+      one.is_non_overlapping_and_dense() && !one.is_conj() && !one.is_neg() && !other.is_conj() && !other.is_neg();
+}
+
+// Whether `tensor`, which has no gaps, is all of its storage.
 inline bool is_whole(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && tensor.storage_offset() == 0 && !tensor.is_conj() && !tensor.is_neg() &&
+  return tensor.storage_offset() == 0 &&
       tensor.storage().nbytes() == static_cast<size_t>(tensor.numel()) * tensor.itemsize();
 }
 
-// Gives `destination` the memory of `value` instead of a copy, where nobody can tell the difference.
+// Gives `destination`, whose memory nobody has seen, the memory of `value`, a program's result, instead of a copy.
 inline bool take_memory(const at::Tensor& destination, const at::Tensor& value) {
   const c10::DataPtr& held = destination.storage().data_ptr();
-  if (destination.numel() == 0 || destination.sizes() != value.sizes() || destination.dtype() != value.dtype() ||
-      !is_whole(destination) || !is_whole(value) || value.storage().use_count() != 1 ||
-      held.get_deleter() != &Block::release || static_cast<Block*>(held.get_context())->references.load() != 1) {
+  if (destination.numel() == 0 || !lie_alike(destination, value) || !is_whole(destination) || !is_whole(value) ||
+      held.device() != value.device() || value.storage().use_count() != 1 || held.get_deleter() != &Block::release ||
+      static_cast<Block*>(held.get_context())->references.load() != 1) {
     return false;
   }
-  const c10::Device device = held.device();
-  if (value.device() == device) {
-    c10::DataPtr nothing(nullptr, nullptr, &Block::release, device);
-    auto* given = value.storage().unsafeGetStorageImpl();
-    destination.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(given->set_data_ptr(std::move(nothing)));
-    return true;
-  }
-  const size_t bytes = value.storage().nbytes();
-  count_allocation(device.index(), bytes);
-  void* data = value.storage().mutable_data();
-  auto* block = new Block{.data = data, .bytes = bytes, .device = device.index(), .owner = value.storage()};
-  destination.storage().unsafeGetStorageImpl()->set_data_ptr_noswap({data, block, &Block::release, device});
+  c10::DataPtr nothing(nullptr, nullptr, &Block::release, held.device());
+  auto* given = value.storage().unsafeGetStorageImpl();
+  destination.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(given->set_data_ptr(std::move(nothing)));
   return true;
 }
 
-// Writes each of `values`, fresh tensors of host or device that the caller gives up, to the device tensor in its place.
+// Writes each of `values`, fresh tensors of host or device, to the device tensor in its place. A tensor's memory stays
+// where it is, as others may know its address; one that has to be resized gets the strides of its value.
 inline void store(const at::TensorList destinations, const at::TensorList values) {
   TORCH_CHECK(destinations.size() == values.size(), "expected one value for each destination");
   const at::AutoDispatchBelowADInplaceOrView below;
   for (size_t index = 0; index < values.size(); ++index) {
     const auto& destination = destinations[index];
-    at::native::resize_output(destination, values[index].sizes());
-    if (!take_memory(destination, values[index])) {
-      as_cpu(destination).copy_(as_cpu(values[index]));
+    const auto& value = values[index];
+    if (at::native::resize_output(destination, value.sizes()) && value.is_non_overlapping_and_dense()) {
+      destination.unsafeGetTensorImpl()->set_sizes_and_strides(value.sizes(), value.strides());
+    }
+    if (lie_alike(destination, value) && value.nbytes() <= kOneThread) {
+      std::memcpy(destination.mutable_data_ptr(), value.const_data_ptr(), value.nbytes());
+    } else {
+      as_cpu(destination).copy_(as_cpu(value));
     }
   }
 }

@@ -88,6 +88,15 @@ void put_results(const Entry& entry, size_t arguments, std::vector<at::Tensor> o
   }
 }
 
+// Whether `out` is the tensor that torch makes for the result of `x + y`, a call without out=: nobody but that code, the
+// stack and our `Call` has it, and Python never had. Then nobody knows the address of its memory either.
+bool made_for_the_result(const at::Tensor& out) {
+  const auto& storage = out.storage();
+  return out.use_count() == 3 && storage.use_count() == 1 &&
+      out.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() == nullptr &&
+      storage.unsafeGetStorageImpl()->pyobj_slot()->load_pyobj() == nullptr;
+}
+
 // Runs the call's program, if there is one that can be run from here.
 bool run_warm(const Call& call, size_t arguments, torch::jit::Stack* stack) {
   std::shared_ptr<Entry> entry;
@@ -104,15 +113,14 @@ bool run_warm(const Call& call, size_t arguments, torch::jit::Stack* stack) {
   }
   if (!call.written.empty()) {
     const size_t fresh = outputs->size() - call.written.size();
-    std::vector<at::Tensor> destinations;
-    for (const auto index : call.written) {
-      destinations.push_back(call.tensors[static_cast<size_t>(index)]);
+    for (size_t each = 0; each < call.written.size(); ++each) {
+      const auto& destination = call.tensors[static_cast<size_t>(call.written[each])];
+      const auto& value = (*outputs)[fresh + each];
+      if (!call.only_out || !made_for_the_result(destination) || !take_memory(destination, value)) {
+        store(destination, value);
+      }
     }
-    std::vector<at::Tensor> values(
-        std::make_move_iterator(outputs->begin() + static_cast<std::ptrdiff_t>(fresh)),
-        std::make_move_iterator(outputs->end()));
     outputs->resize(fresh);
-    store(destinations, values);
   }
   put_results(*entry, arguments, std::move(*outputs), stack);
   return true;
@@ -177,7 +185,7 @@ Object handlers_of(const Functions& functions, size_t count) {
 void offer(
     at::IntArrayRef objects, at::IntArrayRef inputs, std::optional<c10::ScalarType> numbers, int64_t draws,
     at::IntArrayRef returns, at::TensorList outputs, at::IntArrayRef written, int64_t tensors, int64_t floats,
-    int64_t device) {
+    int64_t device, int64_t checks) {
   TORCH_CHECK(objects.size() == 6, "expected six objects: execute, handler, to_array, device, results, address");
   const auto* call = passed_on;
   if (call == nullptr || call->tensors.size() != static_cast<size_t>(tensors) ||
@@ -195,13 +203,14 @@ void offer(
   auto entry = std::make_shared<Entry>();
   entry->functions = *functions;
   entry->execute = Object::borrowed(object_at(objects[0]));
-  entry->handlers = handlers_of(**functions, outputs.size());
+  entry->handlers = handlers_of(**functions, outputs.size() + (checks > 0 ? 1 : 0));
   entry->inputs = inputs.vec();
   entry->numbers = numbers;
   entry->draws = static_cast<uint64_t>(draws);
   entry->returns = returns.vec();
   entry->outputs.assign(outputs.begin(), outputs.end());
   entry->device = static_cast<c10::DeviceIndex>(device);
+  entry->checks = checks;
   offered = {.entry = std::move(entry), .compiled_in = floats > 0 && !numbers};
 }
 
@@ -216,7 +225,7 @@ TORCH_LIBRARY_FRAGMENT(neuron_device, m) {
   m.def("offer_wanted() -> bool", [] { return passed_on != nullptr; });
   m.def(
       "offer(int[] objects, int[] inputs, ScalarType? numbers, int draws, int[] returns, Tensor[] outputs, "
-      "int[] written, int tensors, int floats, int device) -> ()");
+      "int[] written, int tensors, int floats, int device, int checks) -> ()");
   m.def("forget() -> ()", [] {
     const Interpreter lock;
     Table::one().entries.clear();

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from torch.fx import GraphModule, Node
 
+    from neuron_backend.dynamo.border import Border
     from neuron_backend.lowering import Check, Results
     from neuron_backend.runtimes.base import Executable
 
@@ -70,22 +71,30 @@ def _drawing_device(graph: GraphModule) -> int | None:
 
 
 def _copies_to_host(graph: GraphModule) -> bool:
-    """Whether an output that lies on the host was computed from tensors of a device."""
+    """Whether an output or argument that lies on the host takes what was computed from tensors of a device."""
     places: dict[Node, set[str]] = {}  # of what was computed from tensors of a device
     for node in graph.graph.nodes:
         found = {leaf.device.type for leaf in tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)}
         if DEVICE in found or any(each in places for each in node.all_input_nodes):
             places[node] = found
-    return any(places.get(each, set()) - {DEVICE} for each in graph.graph.output_node().all_input_nodes)
+    written = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    return any(places.get(each, set()) - {DEVICE} for each in (*graph.graph.output_node().all_input_nodes, *written))
 
 
 def _current(index: int | None) -> int:
     return int(_device.current_device()) if index is None else index
 
 
+def _see(checks: Sequence[Check], operands: Sequence[torch.Tensor]) -> None:
+    if not programs.recording():  # else no operand holds what was computed
+        for check, operand in zip(checks, operands, strict=True):
+            check.run(operand)
+
+
 def bind(  # noqa: PLR0917 - what compiling one graph gives
-    executable: Executable,
+    executable: Executable | None,
     graph: GraphModule,
+    border: Border,
     used: Sequence[int],
     results: Results,
     draws: int,
@@ -93,13 +102,16 @@ def bind(  # noqa: PLR0917 - what compiling one graph gives
 ) -> Callable[..., list[torch.Tensor | None]]:
     """Return ``executable`` with the calling convention of ``graph``: all arguments in, all outputs back.
 
-    Each run takes ``draws`` steps of the generator of the device that the graph's random numbers are for. It ends in
-    the error that torch raises where one of ``checks`` fails; their operands are the program's last outputs. While
-    programs are recorded there is nothing to copy to the host: it then raises `ValueNeeded`.
+    None stands for a program that would compute nothing. What ``border`` says is done here, on the arguments
+    themselves. Each run takes ``draws`` steps of the generator of the device that the graph's random numbers are for.
+    It ends in the error that torch raises where one of ``checks`` fails; their operands are the program's last outputs.
+    While programs are recorded there is nothing to copy to the host: it then raises `ValueNeeded`.
     """
     outputs: Any = graph.graph.output_node().args[0]
     device = _drawing_device(graph) if draws else None
-    values = [outputs[position].meta["val"] for position in results.positions]
+    returned = [position for position in results.positions if position < len(outputs)]
+    count = len(returned) + len(border.writes)  # of what the program computes; operands of checks come after that
+    values = [outputs[position].meta["val"] for position in returned]
     together = shared(values)
     aliased = {index for group in together for index in group.positions}
     copies = _copies_to_host(graph)
@@ -108,20 +120,24 @@ def bind(  # noqa: PLR0917 - what compiling one graph gives
     def run(*arguments: Any) -> list[torch.Tensor | None]:
         if copies and programs.recording():
             raise ValueNeeded(COPY)
-        answer: list[torch.Tensor | None] = [None] * results.count
+        answer: list[torch.Tensor | None] = [None] * len(outputs)
         with torch.no_grad():
-            given = [host_tensor(arguments[index]) for index in used]
+            inputs = (*arguments, *(each.of(arguments) for each in border.inputs)) if border.inputs else arguments
+            given = [host_tensor(inputs[index]) for index in used]
             if draws:
                 given += _device.draw(_device.default_generator(_current(device)), draws)
-            computed = executable(given)
-            for check, operand in zip(checks, computed[len(values) :], strict=True):
-                check.run(operand)
+            computed = [] if executable is None else executable(given)
+            _see(checks, computed[count:])
             for index, place in places.items():
-                answer[results.positions[index]] = place.put(computed[index])
+                answer[returned[index]] = place.put(computed[index])
             for group in together:
                 views = group.put([computed[index] for index in group.positions])
                 for index, view in zip(group.positions, views, strict=True):
-                    answer[results.positions[index]] = view
+                    answer[returned[index]] = view
+            for position, value in zip(border.writes, computed[len(returned) : count], strict=True):
+                arguments[position].copy_(value)
+            for position, passed in border.outputs.items():
+                answer[position] = passed.of(arguments)
         return answer
 
     return run

@@ -45,7 +45,7 @@ class Options:
         if unknown:
             known = "; ".join(f"{name!r} ({meaning})" for name, meaning in _KNOWN.items())
             raise ConfigurationError(f"backend neuron knows no options {unknown}: leave them out; it knows {known}")
-        fallback = given.get("fallback", environ.get(GRAPH_FALLBACK, "1") != "0")
+        fallback = given.get("fallback", environ.get(GRAPH_FALLBACK, "").strip() != "0")
         if not isinstance(fallback, bool):
             raise ConfigurationError(f"option 'fallback' of backend neuron is {fallback!r}: expected True or False")
         _check_mode(mode)

@@ -62,7 +62,7 @@ def specialised(
                     if len(compiled) >= torch._dynamo.config.recompile_limit:  # noqa: SLF001 - torch's own setting
                         _limit_reached(arguments, told)
                         return graph.forward(*arguments)
-                    function = compiled[signature] = compile_static(_concrete(graph), arguments)
+                    function = compiled[signature] = compile_static(concrete(graph), arguments)
         return function(*arguments)
 
     return torch._dynamo.disable(run, reason="compiles for concrete sizes")  # type: ignore[no-untyped-call,no-any-return]  # noqa: SLF001
@@ -83,8 +83,8 @@ def _limit_reached(arguments: Sequence[Any], told: threading.Event) -> None:
         warnings.warn(f"{sentence}; what goes beyond it runs operator by operator", stacklevel=2)
 
 
-def _concrete(graph: GraphModule) -> GraphModule:
-    """Return a copy of ``graph`` without the symbolic example values, which belong to another shape environment."""
+def concrete(graph: GraphModule) -> GraphModule:
+    """Return a copy of ``graph`` without the example values, which belong to the environment it was traced in."""
     fresh = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
     for node in fresh.graph.nodes:
         node.meta.pop("example_value", None)

@@ -10,7 +10,7 @@ import torch
 from neuron_backend import programs
 from neuron_backend.eager import random, signature
 from neuron_backend.eager.fallbacks import record_fallback
-from neuron_backend.eager.operators import DYNAMIC, VALUE
+from neuron_backend.eager.operators import DYNAMIC, NOTHING, VALUE
 from neuron_backend.eager.tracing import UNKNOWN
 from neuron_backend.reading import ValueNeeded
 
@@ -40,6 +40,8 @@ class OnHost:
 
         While programs are recorded there are no values to run it on: raises `ValueNeeded` if it needs some.
         """
+        if programs.recording() and self.reason is NOTHING:
+            return None
         if programs.recording() and self.reason in (DYNAMIC, VALUE, UNKNOWN):
             raise ValueNeeded(call.operator.name)
         if self.counted and not self.doubtful:

@@ -39,6 +39,12 @@ def register() -> None:
         aten.logsumexp.default,
         aten._fused_rms_norm.default,  # noqa: SLF001 - its name
         aten._fused_rms_norm_backward.default,  # noqa: SLF001
+        # what torch prepares for these on other devices forgets channels_last, which the kernels of the CPU keep
+        aten.pixel_shuffle.default,
+        aten.pixel_unshuffle.default,
+        aten.reflection_pad3d.default,
+        aten.replication_pad2d.default,
+        aten.replication_pad3d.default,
         *_foreach_operators(),
     )
     for operator in operators:

@@ -33,6 +33,7 @@ _UNIFORM = frozenset(
 
 VIEW = "its result is a view, for which there is nothing to compute"
 DYNAMIC = "the shape of its result depends on values"
+NOTHING = "it has no result: it looks at values, and raises an error for some"
 VALUE = "its result is a Python value, not a tensor"
 
 
@@ -96,7 +97,7 @@ def describe(overload: torch._ops.OpOverload) -> Operator:
         random=random,
         takes_generator=any(each.name == "generator" for each in schema.arguments),
         lifts=scalars.lifts(schema.name),
-        host_only=_host_only(tags, returns),
+        host_only=_host_only(tags, returns, writes=any(argument.written for argument in arguments)),
         cpu_indices=schema.name in _CPU_INDICES,
         uniform=schema.name in _UNIFORM,
     )
@@ -115,7 +116,9 @@ def _return(schema: Any, value: Any) -> int | Result:
     return "tensors" if kind == "List[Tensor]" else "value"
 
 
-def _host_only(tags: Any, returns: tuple[int | Result, ...]) -> str | None:
+def _host_only(tags: Any, returns: tuple[int | Result, ...], *, writes: bool) -> str | None:
+    if not returns and not writes:
+        return NOTHING
     if torch.Tag.dynamic_output_shape in tags:
         return DYNAMIC
     if torch.Tag.data_dependent_output in tags or "value" in returns:

@@ -11,10 +11,20 @@ from client.names import Kind
 from neuron_backend import programs
 from neuron_backend.eager import random, scalars, signature
 from neuron_backend.eager.host import OnHost
-from neuron_backend.eager.operators import VIEW
+from neuron_backend.eager.operators import NOTHING, VIEW
 from neuron_backend.eager.program import Program
 from neuron_backend.eager.tracing import Untraceable, traced
-from neuron_backend.lowering import Lifted, UnsupportedOperator, draws_of, lower, trim, used_inputs
+from neuron_backend.lowering import (
+    Lifted,
+    LoweringBug,
+    UnsupportedOperator,
+    draws_of,
+    lower,
+    trim,
+    used_inputs,
+    without_checks,
+)
+from neuron_backend.value_checks import asked_for
 
 if TYPE_CHECKING:
     from neuron_backend.eager.signature import Call
@@ -60,8 +70,8 @@ def make(call: Call) -> Plan:
     check_devices(call)
     operator = call.operator
     if operator.host_only is not None:
-        is_view = operator.host_only is VIEW
-        return OnHost(operator.host_only, warn=not is_view, counted=not is_view)
+        told = operator.host_only not in {VIEW, NOTHING}
+        return OnHost(operator.host_only, warn=told, counted=told)
     if operator.random and random.names_host_generator(call):
         return OnHost("the generator that it was given is one of the CPU", warn=False)
     if signature.overlapping(call):
@@ -117,7 +127,13 @@ def _compiled(call: Call, *, lift: bool) -> Plan:
     except Untraceable as error:
         return OnHost(str(error), warn=True, doubtful=True)
     except UnsupportedOperator as error:
-        return OnHost(error.reason if error.operator == call.operator.name else str(error), warn=True)
+        return OnHost(_reason(error, call), warn=True, doubtful=error.invalid)
+    except LoweringBug as error:
+        return OnHost(str(error), warn=True)
+
+
+def _reason(error: UnsupportedOperator, call: Call) -> str:
+    return error.reason if error.operator == call.operator.name else str(error)
 
 
 def _program(call: Call, *, lift: bool) -> Program | Baked:
@@ -131,8 +147,21 @@ def _program(call: Call, *, lift: bool) -> Program | Baked:
         lifted = [Lifted(sentinel, scalars.dtype_of(call.tensors)) for sentinel in ones]
     else:
         found = traced(call)
+    look = asked_for()
+    if not look:
+        without_checks(found.graph)
     results = trim(found.graph)
     inputs = used_inputs(found.graph)
-    executable = programs.get(Kind.EAGER, lower(found.graph, lifted, float64=programs.has_float64()))
+    module = lower(found.graph, lifted, float64=programs.has_float64(), checks=look)
+    executable = programs.get(Kind.EAGER, module)
     numbers = lifted[0].dtype if lifted else None
-    return Program(executable, inputs, numbers, found.returns(results), draws_of(found.graph))
+    return Program(
+        executable,
+        inputs,
+        tuple(found.orders[position] for position in inputs),
+        numbers,
+        found.returns(results),
+        tuple(found.layouts[position] for position in results.positions),
+        draws_of(found.graph),
+        len(module.checks),
+    )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from neuron_backend.eager.signature import Call
+    from neuron_backend.layout import Layout
     from neuron_backend.runtimes.base import Executable
 
 _as_cpu_contiguous = torch.ops.neuron_device.as_cpu_contiguous.default
@@ -27,27 +28,39 @@ _NEW, _MISSING, _LIST = -1, -2, -3
 class Program:
     """A loaded program, and how a call fits to its inputs and outputs.
 
-    ``inputs`` are positions among the call's tensors; then, if ``numbers`` is not None, come the call's floats in that
-    type; then, if it takes ``draws`` steps of the generator, seed and offset. Outputs are new tensors, then the values
-    of the tensors that the call writes. ``returns`` are those of `Traced.returns`.
+    ``inputs`` are positions among the call's tensors, each given with its axes in the order of ``orders``; then, if
+    ``numbers`` is not None, come the call's floats in that type; then, if it takes ``draws`` steps of the generator,
+    seed and offset. Outputs are new tensors, then the values of the tensors that the call writes; in memory they lie as
+    ``layouts`` says. None stands for plain order. ``returns`` are those of `Traced.returns`.
+    With ``checks`` what the device library runs has their flag as its last output (`neuron_backend.value_checks`).
     """
 
     executable: Executable
     inputs: tuple[int, ...]
+    orders: tuple[tuple[int, ...] | None, ...]
     numbers: torch.dtype | None
     returns: tuple[int | bool | list[bool], ...]
+    layouts: tuple[Layout | None, ...]
     draws: int
+    checks: int
 
     def run(self, call: Call) -> Any:
         """Run the program on the call's tensors, write the written ones, and return the results."""
         tensors = call.tensors
-        values = _as_cpu_contiguous([tensors[position] for position in self.inputs])
+        values = _as_cpu_contiguous(
+            [
+                tensors[position] if order is None else tensors[position].permute(order)
+                for position, order in zip(self.inputs, self.orders, strict=True)
+            ]
+        )
         if self.numbers is not None:
             values += [scalars.tensor(number, self.numbers) for number in call.numbers]
         if self.draws:
             values += random.seed_and_offset(call, self.draws)
-        outputs = self.executable(values)
-        del values  # a tensor with a host view on it cannot take over the memory of its new value
+        outputs = [
+            output if layout is None else output.as_strided(layout.shape, layout.strides)
+            for output, layout in zip(self.executable(values), self.layouts, strict=True)
+        ]
         if call.written:
             new = len(outputs) - len(call.written)
             outputs, stored = outputs[:new], outputs[new:]
@@ -70,11 +83,17 @@ class Program:
             self.numbers,
             self.draws,
             returns,
-            [torch.empty(spec.shape, dtype=spec.dtype, device="meta") for spec in self.executable.signature.outputs],
+            [
+                torch.empty(spec.shape, dtype=spec.dtype, device="meta")
+                if layout is None
+                else torch.empty_strided(layout.shape, layout.strides, dtype=spec.dtype, device="meta")
+                for spec, layout in zip(self.executable.signature.outputs, self.layouts, strict=True)
+            ],
             call.written,
             len(call.tensors),
             len(call.numbers),
             signature.device_of(call),
+            self.checks,
         )
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.utils._pytree import tree_leaves
 
 from neuron_backend.eager import signature
-from neuron_backend.lowering import trace
+from neuron_backend.inferred_strides import corrected
+from neuron_backend.layout import Layout, as_it_lies, in_plain_order
+from neuron_backend.lowering import PLEASE_REPORT, trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +28,9 @@ if TYPE_CHECKING:
     from neuron_backend.eager.signature import Call
     from neuron_backend.lowering import Results
 
+
+# What a mistake in Python code ends in. torch's own refusals are RuntimeErrors and NotImplementedErrors.
+_BUGS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
 
 UNKNOWN = "what it computes, or the shape of that, depends on values"
 
@@ -32,12 +43,15 @@ class Untraceable(Exception):  # noqa: N818 - a state, as UnsupportedOperator
 class Traced:
     """``graph`` takes the call's tensors in order and gives its new tensors, then the new values of the written ones.
 
-    ``lengths`` are those of the results that are lists.
+    ``lengths`` are those of the results that are lists. The graph has its inputs as they lie in memory, their axes in
+    ``orders``, and gives its outputs so that they lie in ``layouts``; None stands for plain order.
     """
 
     graph: GraphModule
     operator: Operator
     lengths: Sequence[int]
+    orders: Sequence[tuple[int, ...] | None]
+    layouts: Sequence[Layout | None]
 
     def returns(self, results: Results) -> tuple[int | bool | list[bool], ...]:
         """Return, for each of the operator's returns, the position of the argument that it is, or whether it is there.
@@ -57,36 +71,109 @@ class Traced:
         return tuple(answer)
 
 
+def _is_ours(error: Exception) -> bool:
+    """Whether an error is one of our own code's. What torch cannot trace, or refuses, it says itself."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    module = str(frame.f_globals.get("__name__", ""))
+    return isinstance(error, _BUGS) and module.partition(".")[0] == "neuron_backend"
+
+
 def traced(call: Call, numbers: Sequence[float] | None = None) -> Traced:
     """Trace ``call``, with ``numbers`` for its `Call.numbers` if given; raises `Untraceable`."""
-    operator = call.operator
     lengths: list[int] = []
+    orders = [Layout.of(tensor).order for tensor in call.tensors]
 
     def function(*examples: torch.Tensor) -> list[torch.Tensor | None]:
-        tensors = [
-            example.clone() if position in call.written else example for position, example in enumerate(examples)
+        tensors = [in_plain_order(example, order) for example, order in zip(examples, orders, strict=True)]
+        for position in call.written:
+            tensors[position] = tensors[position].clone()
+        results, lengths[:] = _run(call, tensors, numbers)
+        layouts[len(layouts) :] = [None] * (len(results) - len(layouts))
+        return [
+            value if value is None or layout is None else as_it_lies(value, layout.order)
+            for value, layout in zip(results, layouts, strict=True)
         ]
-        args, kwargs = signature.rebuild(call, tensors, numbers)
-        if "generator" in kwargs:
-            kwargs["generator"] = None  # the program draws with seed and offset
-        result = operator.function(*args, **kwargs)
-        new: list[torch.Tensor | None] = []
-        lengths.clear()
-        for kind, value in zip(operator.returns, result if len(operator.returns) > 1 else (result,), strict=False):
-            if kind == "tensor":
-                new.append(value)
-            elif kind == "tensors":
-                new.extend(value)
-                lengths.append(len(value))
-        return [*new, *(tensors[position] for position in call.written)]
 
     # The caller's autocast and inference mode have done their part before a kernel is called.
     with torch.inference_mode(mode=False), torch._C._DisableAutocast():  # noqa: SLF001 - there is no public way
         try:
-            graph = trace(function, call.tensors)
+            layouts = _layouts(call)
+            graph = trace(function, [_permuted(*each) for each in zip(call.tensors, orders, strict=True)])
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise Untraceable(UNKNOWN) from error
         except Exception as error:
-            reason = f"it cannot be traced: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            raise Untraceable(reason) from error
-    return Traced(graph, operator, tuple(lengths))
+            said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            if _is_ours(error):
+                raise Untraceable(f"a bug of neff-cache: tracing it failed: {said}; {PLEASE_REPORT}") from error
+            raise Untraceable(f"it cannot be traced: {said}") from error
+    return Traced(graph, call.operator, tuple(lengths), orders, layouts)
+
+
+def _run(
+    call: Call, tensors: Sequence[torch.Tensor], numbers: Sequence[float] | None = None
+) -> tuple[list[torch.Tensor | None], list[int]]:
+    """Run the operator on ``tensors``; return its new tensors, then the written ones, and the lengths of its lists."""
+    args, kwargs = _arguments(call, tensors, numbers)
+    new, lengths = _new(call.operator, call.operator.function(*args, **kwargs))
+    return [*new, *(tensors[position] for position in call.written)], lengths
+
+
+def _arguments(
+    call: Call, tensors: Sequence[torch.Tensor], numbers: Sequence[float] | None = None
+) -> tuple[list[Any], dict[str, Any]]:
+    args, kwargs = signature.rebuild(call, tensors, numbers)
+    if "generator" in kwargs:
+        kwargs["generator"] = None  # the program draws with seed and offset
+    return args, kwargs
+
+
+def _new(operator: Operator, result: Any) -> tuple[list[torch.Tensor | None], list[int]]:
+    """Return the new tensors among an operator's results, flat, and the lengths of those that are lists."""
+    new: list[torch.Tensor | None] = []
+    lengths = []
+    for kind, value in zip(operator.returns, result if len(operator.returns) > 1 else (result,), strict=False):
+        if kind == "tensor":
+            new.append(value)
+        elif kind == "tensors":
+            new.extend(value)
+            lengths.append(len(value))
+    return new, lengths
+
+
+def _permuted(tensor: torch.Tensor, order: Sequence[int] | None) -> torch.Tensor:
+    shape = tensor.shape if order is None else [tensor.shape[axis] for axis in order]
+    return torch.empty(shape, dtype=tensor.dtype, device="meta")
+
+
+def _layouts(call: Call) -> list[Layout | None]:
+    """Return how torch's own kernel would have its results lie, by its inference for the real strides of the inputs.
+
+    None for plain order, and for a tensor with gaps: the program gives its elements in plain order. Empty if torch
+    infers nothing for this operator, as for some that are traced by decompositions of ours.
+    """
+    try:
+        with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+            results = _inferred(call)
+    except Exception:  # noqa: BLE001 - if the arguments are wrong, tracing says so
+        return []
+    return [None if result is None else _unless_plain(Layout.of(result)) for result in results]
+
+
+def _inferred(call: Call) -> list[torch.Tensor | None]:
+    operator = call.operator
+    tensors = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device="cpu") for each in call.tensors]
+    args, kwargs = _arguments(call, tensors)
+    outs = {argument.name: kwargs[argument.name] for argument in operator.arguments if argument.out}
+    result = operator.function(*args, **kwargs)
+    new, _ = _new(operator, corrected(operator.overload, result, args, kwargs))
+    written = [tensors[position] for position in call.written]
+    if outs and any(tensors[position].shape != call.tensors[position].shape for position in call.written):
+        # where out= is resized, inference has it plain, and the kernels as they would have a new tensor
+        rest = {name: value for name, value in kwargs.items() if name not in outs}
+        written = tree_leaves(operator.overload.overloadpacket(*args, **rest))
+    return [*new, *written]
+
+
+def _unless_plain(layout: Layout) -> Layout | None:
+    plain = Layout.of(torch.empty(layout.shape, device="meta"))
+    return layout if layout.dense and layout != plain else None

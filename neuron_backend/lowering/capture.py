@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch._guards import tracing
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import _disable_current_modes
 
 from neuron_backend.inferred_shapes import complete_inference
 from neuron_backend.lowering.decompositions import decompositions
+from neuron_backend.lowering.views import read_from_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch.fx import GraphModule
 
@@ -50,7 +54,7 @@ def trace(function: Callable[..., Sequence[torch.Tensor | None]], examples: Sequ
     """
     with (
         TRACING,
-        _functionalisation_allowed(),
+        _on_its_own(),
         torch.no_grad(),
         torch.autocast("cpu", enabled=False),
         torch.device("cpu") if torch.get_default_device().type != "cpu" else contextlib.nullcontext(),
@@ -72,14 +76,34 @@ def trace(function: Callable[..., Sequence[torch.Tensor | None]], examples: Sequ
         return graph
 
 
-def _functionalisation_allowed() -> contextlib.AbstractContextManager[None]:
-    """Dispatch to functionalisation, also where it is excluded: below a compiled function whose graph runs eagerly."""
-    exclude = torch._C._dispatch_tls_local_exclude_set()  # noqa: SLF001  there is no public way
-    for name in ("Functionalize", "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode"):
-        exclude = exclude.remove(getattr(torch._C.DispatchKey, name))  # noqa: SLF001
-    include = torch._C._dispatch_tls_local_include_set()  # noqa: SLF001
-    guard: contextlib.AbstractContextManager[None] = torch._C._ForceDispatchKeyGuard(include, exclude)  # noqa: SLF001
-    return guard
+@contextlib.contextmanager
+def _on_its_own() -> Iterator[None]:
+    """Trace as at the top of a script, wherever the operator was called.
+
+    It may be called below a compiled function, below functorch's layers, or where torch itself, in the middle of a
+    trace of its own, computes what follows from a constant. There Python's part in dispatch is switched off: fake
+    tensors would be plain ones, with what lies in their memory for values, and these would end up in the program.
+    """
+    key, local = torch._C.DispatchKey, torch._C  # noqa: SLF001 - there is no public way, here and below
+    exclude = local._dispatch_tls_local_exclude_set()  # noqa: SLF001
+    include = local._dispatch_tls_local_include_set()  # noqa: SLF001
+    for name in _OF_THE_CALLER:
+        exclude, include = (each.remove(getattr(key, name)) for each in (exclude, include))
+    with (
+        _disable_current_modes(),
+        temporarily_clear_interpreter_stack(),
+        tracing(None),
+        local._ForceDispatchKeyGuard(include, exclude),  # noqa: SLF001
+    ):
+        yield
+
+
+# What torch includes in dispatch, or excludes from it, for a mode, a layer or a kernel at work.
+_OF_THE_CALLER = (
+    *("Python", "PythonTLSSnapshot", "PythonDispatcher", "PreDispatch", "Meta"),
+    *("Functionalize", "FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode"),
+    *("FuncTorchGradWrapper", "FuncTorchBatched", "FuncTorchVmapMode", "Conjugate", "Negative", "ZeroTensor"),
+)
 
 
 def _writes(graph: GraphModule) -> bool:
@@ -88,11 +112,15 @@ def _writes(graph: GraphModule) -> bool:
 
 
 def trim(graph: GraphModule) -> Results:
-    """Drop outputs that are None, dead code and ``device=`` arguments, in place; say which outputs stay."""
+    """Drop outputs that are None, dead code and ``device=`` arguments, in place; say which outputs stay.
+
+    What is read by strides is read from the storage that it lies in (see `views`).
+    """
     output = graph.graph.output_node()
     flat = output.args[0] if isinstance(output.args[0], (tuple, list)) else (output.args[0],)
     kept = tuple(position for position, result in enumerate(flat) if result is not None)
     output.args = (tuple(flat[position] for position in kept),)
+    read_from_storage(graph)
     graph.graph.eliminate_dead_code()
     for node in graph.graph.nodes:
         if node.op == "call_function" and "device" in node.kwargs:

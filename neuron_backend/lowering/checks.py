@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 CHECKS = (
     torch.ops.aten._linalg_check_errors.default,  # noqa: SLF001 - torch's name
+    torch.ops.aten._assert_async.default,  # noqa: SLF001
     torch.ops.aten._assert_async.msg,  # noqa: SLF001
 )
+torch.fx.node.has_side_effect(CHECKS[1])  # torch knows that of the others
 
 # AOTAutograd keeps operators with effects in order by a token, an empty tensor that goes in and comes out of each.
 _ORDERED = torch.ops.higher_order.with_effects

@@ -25,10 +25,16 @@ from neuron_backend.lowering.linear import (
 from neuron_backend.lowering.loops import repeat
 from neuron_backend.lowering.reductions import total
 from neuron_backend.lowering.registry import lowers
+from neuron_backend.lowering.validity import Condition, LinAlgError
 
 if TYPE_CHECKING:
     from neuron_backend.lowering.array import Array
     from neuron_backend.lowering.registry import Call
+
+_INDEFINITE = (
+    "cholesky: The factorization could not be completed because the input is not positive-definite "
+    "(the leading minor of order {} is not positive-definite)."
+)
 
 
 def factor(x: Array) -> tuple[Array, Array]:
@@ -65,9 +71,9 @@ def _cholesky(_call: Call, x: Array, *, upper: bool = False, check_errors: bool 
 
 
 @lowers("aten.cholesky.default")
-def _old_cholesky(_call: Call, x: Array, upper: bool = False) -> Array:
-    """Return NaN for a matrix that is not positive definite, where PyTorch's kernel raises."""
-    result, _ = factor(adjoint(upper_triangle(x)) if upper else x)
+def _old_cholesky(call: Call, x: Array, upper: bool = False) -> Array:
+    result, failed = factor(adjoint(upper_triangle(x)) if upper else x)
+    call.refuse(Condition(x, failed.differs(0), _INDEFINITE, LinAlgError, failed.to(torch.int64)))
     return adjoint(result) if upper else result
 
 

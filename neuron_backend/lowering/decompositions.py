@@ -10,9 +10,11 @@ from torch._decomp import core_aten_decompositions, get_decompositions
 
 from neuron_backend.lowering.families import handler
 from neuron_backend.lowering.foreach import foreach_decompositions
+from neuron_backend.lowering.lying import lying_alike
 from neuron_backend.lowering.matrix_functions import matrix_decompositions
 from neuron_backend.lowering.random import random_between
 from neuron_backend.lowering.rewriting import rewriting_table
+from neuron_backend.lowering.validity import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,4 +57,10 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table |= matrix_decompositions()
     table |= rewriting_table()
     # What we lower ourselves stays whole: fewer nodes, and numerics that are ours to keep.
-    return {operator: function for operator, function in table.items() if handler(operator) is None}
+    return {operator: checked(operator, function) for operator, function in table.items() if handler(operator) is None}
+
+
+@functools.cache
+def decompositions_for_graphs() -> dict[Any, Callable[..., Any]]:
+    """Return the same with the strides of what they take apart: for AOTAutograd, whose graphs promise strides."""
+    return {operator: lying_alike(operator, function) for operator, function in decompositions().items()}

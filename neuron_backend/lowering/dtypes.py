@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 from jaxlib.mlir import ir
 
-from neuron_backend.lowering.errors import Refused
+from neuron_backend.lowering.errors import Broken, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -66,7 +66,7 @@ def available(dtype: torch.dtype) -> torch.dtype:
 def element_type(dtype: torch.dtype) -> ir.Type:
     """MLIR's element type for ``dtype``."""
     if available(dtype) != dtype:
-        raise Refused(f"internal error: it makes {dtype}, which the target has not")
+        raise Broken(f"it makes {dtype}, which the target has not")
     make = _ELEMENT.get(dtype)
     if make is None:
         raise Refused(f"element type {dtype} is not supported")

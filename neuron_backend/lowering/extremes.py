@@ -12,6 +12,7 @@ import torch
 
 from neuron_backend.lowering.array import constant
 from neuron_backend.lowering.dtypes import highest, lowest
+from neuron_backend.lowering.errors import Invalid
 from neuron_backend.lowering.reductions import axes_of
 from neuron_backend.lowering.regions import reduce
 from neuron_backend.lowering.registry import lowers
@@ -65,6 +66,8 @@ def _with_places(x: Array, dim: int, *, largest: bool) -> tuple[Array, Array]:
     if not x.rank:
         return x, constant(0, torch.int64)
     axis = dim % x.rank
+    if not x.shape[axis]:
+        raise Invalid("there is no extreme of nothing")
     return extreme(x, iota(x.shape, axis), [axis], largest=largest)
 
 

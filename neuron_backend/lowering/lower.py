@@ -15,14 +15,16 @@ from torch.utils._python_dispatch import _disable_current_modes
 from neuron_backend.lowering.array import Array, Lifted, LiftedNumber, constant
 from neuron_backend.lowering.checks import CHECKS
 from neuron_backend.lowering.dtypes import narrowing, tensor_type
-from neuron_backend.lowering.errors import Refused, UnsupportedOperator
+from neuron_backend.lowering.errors import Broken, Invalid, LoweringBug, NotLowered, Refused, UnsupportedOperator
 from neuron_backend.lowering.families import handler, is_random
+from neuron_backend.lowering.flag import Flag
 from neuron_backend.lowering.narrowing import narrowed
 from neuron_backend.lowering.pipeline import context, finish
 from neuron_backend.lowering.registry import Call
 from neuron_backend.lowering.sources import dense
 from neuron_backend.lowering.threefry import Stream
 from neuron_backend.lowering.user_line import user_line
+from neuron_backend.lowering.validity import checks_without_results, conditions
 from neuron_backend.module import Module, TensorSpec
 
 if TYPE_CHECKING:
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
 
     from torch.fx import GraphModule, Node
 
+    from neuron_backend.lowering.validity import Condition
 
-def lower(graph: GraphModule, lifted: Sequence[Lifted] = (), *, float64: bool = True) -> Module:
+
+def lower(graph: GraphModule, lifted: Sequence[Lifted] = (), *, float64: bool = True, checks: bool = False) -> Module:
     """Lower a functional ATen graph of static shapes to a module.
 
     Inputs are the graph's placeholders in order, then one rank-0 input for each of ``lifted``, then, if the graph
@@ -40,32 +44,42 @@ def lower(graph: GraphModule, lifted: Sequence[Lifted] = (), *, float64: bool = 
     reads that input, wherever it stands; a sentinel that stands nowhere leaves its input unused. An operator whose
     lowering depends on the scalar's value is refused: lower the graph again with the scalar left in it.
 
-    The bytes depend on the graph and ``float64`` alone: not on names, locations, hash seed, process or the values of
-    inputs. Without ``float64``, of a target that lacks that type, the graph is lowered as if it said float32, and
-    complex64 for complex128; `Module.called_as` then has the types that it says.
+    With ``checks`` the values that operators refuse are looked for (see `validity`). If there is one such operator,
+    one more output follows: the flag that `neuron_backend.value_checks` reads.
+
+    The bytes depend on the graph, ``float64`` and ``checks`` alone: not on names, locations, hash seed, process or the
+    values of inputs. Without ``float64``, of a target that lacks that type, the graph is lowered as if it said float32,
+    and complex64 for complex128; `Module.called_as` then has the types that it says.
 
     Whether a factorization succeeded is not checked: see `take_checks`.
 
-    Raises `UnsupportedOperator`, and nothing else, if the graph cannot be lowered. Safe to call from several threads.
+    Raises `UnsupportedOperator` if the graph cannot be lowered, `LoweringBug` if a lowering fails that should not, and
+    nothing else. Safe to call from several threads.
     """
     # a handler may ask torch about dtypes, and keeps the answer: not as a tensor of whoever is tracing this graph
     with context() as messages, _disable_current_modes(), narrowing(on=not float64):
-        other = narrowed(graph, lifted)
-        walk = _Walk(graph, lifted) if other is None else _Walk(other.graph, other.lifted)
+        walk = _Walk(graph, lifted)
         try:
+            other = narrowed(graph, lifted)
+            if other is not None:
+                walk = _Walk(other.graph, other.lifted)
+            walk.flag = Flag() if checks else None
             module = walk.build()
             walk.current = "module"
             finished = finish(module, messages)
-        except UnsupportedOperator:
+            walk.check(finished)
+        except NotLowered:
             raise
         except Refused as refusal:
-            raise UnsupportedOperator(walk.current, str(refusal), line=walk.line) from refusal
+            invalid = isinstance(refusal, Invalid)
+            raise UnsupportedOperator(walk.current, str(refusal), line=walk.line, invalid=invalid) from refusal
+        except Broken as error:
+            raise LoweringBug(walk.current, str(error), line=walk.line) from error
         except Exception as error:
-            # A handler that met arguments it was not written for. The caller falls back to the CPU and says so.
-            reason = f"internal error: {type(error).__name__}: {error}"
-            raise UnsupportedOperator(walk.current, reason, line=walk.line) from error
-        walk.check(finished)
-        return finished if other is None else replace(finished, called_as=other.called_as(finished.signature))
+            # A handler that met arguments it was not written for. The caller goes on without it.
+            raise LoweringBug(walk.current, f"{type(error).__name__}: {error}", line=walk.line) from error
+        called_as = None if other is None else other.called_as(finished.signature)
+        return replace(finished, called_as=called_as, checks=walk.flag.checks if walk.flag else ())
 
 
 def draws_of(graph: GraphModule) -> int:
@@ -105,6 +119,7 @@ class _Walk:
         self._drawn = 0
         self._inputs: tuple[TensorSpec, ...] = ()
         self._outputs: tuple[TensorSpec, ...] = ()
+        self.flag: Flag | None = None
 
     @property
     def line(self) -> str:
@@ -144,7 +159,7 @@ class _Walk:
     def check(self, module: Module) -> None:
         """Compare the finished module's own signature with what the graph says."""
         if module.signature.inputs != self._inputs or module.signature.outputs != self._outputs:
-            raise UnsupportedOperator("output", f"internal error: the module's signature is {module.signature}")
+            raise Broken(f"the module's signature is {module.signature}")
 
     def _placeholder(self, node: Node) -> TensorSpec:
         self.current = f"placeholder {node.target}"
@@ -171,6 +186,8 @@ class _Walk:
             return self._values[sequence][position]  # type: ignore[index]  # getitem's arguments: a node, a number
         if node.target in CHECKS:
             return None
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:  # noqa: SLF001
+            raise Refused("it writes to a tensor that it is given, and a program computes new values only")
         lowering = handler(node.target)
         if lowering is None:
             raise Refused("there is no lowering for it")
@@ -179,19 +196,29 @@ class _Walk:
             raise Refused("its result is no tensor")
         stream = self._stream(node) if is_random(node.target) else None
         arguments, keywords = map_aggregate((node.args, node.kwargs), self._argument)
-        if all(spec is None or 0 in spec.shape for spec in expected):
+        nothing = all(spec is None or 0 in spec.shape for spec in expected)
+        if not nothing or checks_without_results(node.target):
+            self._see(node.target, arguments, keywords)
+        if nothing:
             # Nothing to compute, whatever the operator: this spares every handler the case.
             empty = tuple(spec and constant(0, spec.dtype, spec.shape) for spec in expected)
             return empty if isinstance(node.meta["val"], (tuple, list)) else empty[0]
-        result = lowering(Call(node, expected, stream), *arguments, **keywords)
+        result = lowering(Call(node, expected, stream, self._refuse), *arguments, **keywords)
         got = result if isinstance(result, (tuple, list)) else (result,)
         for position, (array, spec) in enumerate(zip(got, expected, strict=True)):
             if spec is not None and (array is None or (array.dtype, array.shape) != (spec.dtype, spec.shape)):
                 found = "missing" if array is None else f"{array.dtype}{list(array.shape)}"
-                raise Refused(
-                    f"internal error: result {position} is {found} where PyTorch says {spec.dtype}{list(spec.shape)}"
-                )
+                raise Broken(f"result {position} is {found} where PyTorch says {spec.dtype}{list(spec.shape)}")
         return result
+
+    def _see(self, target: Any, arguments: Any, keywords: Any) -> None:
+        """Have the values checked that the operator refuses."""
+        for condition in () if self.flag is None else conditions(target, arguments, keywords):
+            self._refuse(condition)
+
+    def _refuse(self, condition: Condition) -> None:
+        if self.flag is not None and self._node is not None:
+            self.flag.add(condition, condition.operator or _named(self._node), self.line)
 
     def _stream(self, node: Node) -> Stream:
         """Return the random bits of the next node that draws some, also if it has nothing to compute."""
@@ -213,10 +240,17 @@ class _Walk:
         flat = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
         results = [self._values.get(each) if isinstance(each, torch.fx.Node) else None for each in flat]
         arrays = [result for result in results if isinstance(result, Array)]
+        if self.flag is not None and self.flag.checks:
+            flat, arrays = (*flat, node), [*arrays, self.flag.value()]
         if len(arrays) != len(flat):
             raise Refused("the graph returns something that is no tensor; trim() drops outputs that are None")
         self._outputs = tuple(TensorSpec(array.dtype, array.shape) for array in arrays)
         return arrays
+
+
+def _named(node: Node) -> str:
+    """Return the operator that the user called, where torch noted it before taking it apart."""
+    return str(node.meta.get("original_aten") or node.target)
 
 
 def _attribute(graph: GraphModule, path: str) -> torch.Tensor:

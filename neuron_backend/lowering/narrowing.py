@@ -33,11 +33,15 @@ class Narrowed:
     outputs: tuple[torch.dtype, ...]
 
     def called_as(self, signature: Signature) -> Signature:
-        """Return the signature of the module, whose last inputs may be seed and offset, in the types that they had."""
+        """Return the signature of the module in the types that they had.
+
+        Seed and offset may follow the inputs, and the flag of value checks the outputs.
+        """
         given = (*self.inputs, *(spec.dtype for spec in signature.inputs[len(self.inputs) :]))
+        made = (*self.outputs, *(spec.dtype for spec in signature.outputs[len(self.outputs) :]))
         return Signature(
             tuple(TensorSpec(dtype, spec.shape) for dtype, spec in zip(given, signature.inputs, strict=True)),
-            tuple(TensorSpec(dtype, spec.shape) for dtype, spec in zip(self.outputs, signature.outputs, strict=True)),
+            tuple(TensorSpec(dtype, spec.shape) for dtype, spec in zip(made, signature.outputs, strict=True)),
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from neuron_backend.lowering.array import Array, constant
-from neuron_backend.lowering.errors import Refused
+from neuron_backend.lowering.errors import Invalid, Refused
 from neuron_backend.lowering.extremes import extreme
 from neuron_backend.lowering.promotion import common_dtype
 from neuron_backend.lowering.reductions import total
@@ -103,6 +103,8 @@ def _search_sorted(
 
 @lowers("aten.bucketize.Tensor")
 def _bucketize(call: Call, x: Array, boundaries: Array, *, out_int32: bool = False, right: bool = False) -> Array:
+    if boundaries.rank != 1:
+        raise Invalid("its boundaries are no vector")
     return _search_sorted(call, boundaries, x, out_int32=out_int32, right=right)
 
 

@@ -6,7 +6,7 @@ from jaxlib.mlir import ir
 
 from neuron_backend.canonical import CanonicalError, context, serialise, simplify
 from neuron_backend.lowering.dtypes import dtype_and_shape
-from neuron_backend.lowering.errors import Refused
+from neuron_backend.lowering.errors import Broken
 from neuron_backend.module import Module, Signature, TensorSpec
 
 __all__ = ["context", "finish"]
@@ -15,14 +15,14 @@ __all__ = ["context", "finish"]
 def finish(module: ir.Module, messages: list[str]) -> Module:
     """Return a module whose only function is ``main`` in its final form; ``messages`` are its context's diagnostics.
 
-    Raises `Refused` if MLIR finds it invalid or no version of the ladder can hold it.
+    Raises `Broken` if MLIR finds it invalid or no version of the ladder can hold it.
     """
     try:
         simplify(module, messages)
         signature = _signature(module)
         code, version = serialise(module, messages)
     except CanonicalError as error:
-        raise Refused(f"internal error: {error}") from error
+        raise Broken(str(error)) from error
     return Module(code=code, version=version, signature=signature)
 
 

@@ -10,6 +10,7 @@ import torch
 from neuron_backend.lowering.array import Array, constant
 from neuron_backend.lowering.distributions import exponential, integers, normal, positive, uniform, wide_bits
 from neuron_backend.lowering.dtypes import accumulator
+from neuron_backend.lowering.errors import Invalid
 from neuron_backend.lowering.reductions import total
 from neuron_backend.lowering.regions import sort
 from neuron_backend.lowering.registry import draws, lowers
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 # Bounds closer than this are one slope, as in PyTorch's kernel.
 _SAME_SLOPE = 1e-6
+
+# Of torch's multinomial.
+_MOST_CATEGORIES = 1 << 24
 
 
 def _filled(make: Callable[[Stream, torch.dtype, tuple[int, ...]], Array], scale: float = 1) -> Callable[..., Array]:
@@ -53,6 +57,8 @@ draws("aten.randn.default", "aten.randn.generator", "aten.randn_like.default", "
 @draws("aten.uniform.default")
 def _uniform(call: Call, _x: Array, low: float = 0.0, high: float = 1.0, **_options: Any) -> Array:
     """Where rounding gives the upper bound, which does not belong to the range, it gives the lower."""
+    if low > high:
+        raise Invalid("its range ends before it begins")
 
     def between(stream: Stream, dtype: torch.dtype, shape: tuple[int, ...]) -> Array:
         values = (uniform(stream, dtype, shape) * (high - low) + low).to(dtype)
@@ -105,6 +111,8 @@ def _cauchy(call: Call, _x: Array, median: float = 0.0, sigma: float = 1.0, **_o
 
 def _chosen(call: Call, probability: Operand, shape: tuple[int, ...]) -> Array:
     """Return true with ``probability``."""
+    if isinstance(probability, (int, float)) and not 0 <= probability <= 1:
+        raise Invalid("its probability is not between 0 and 1")
     wide = torch.float64 if isinstance(probability, Array) and probability.dtype == torch.float64 else torch.float32
     return uniform(call.stream, wide, shape) < conform(probability, wide, shape)
 
@@ -167,6 +175,8 @@ def _integers_between_like(call: Call, _x: Array, low: int, high: int, **_option
 
 
 def _integers(call: Call, low: int, high: int) -> Array:
+    if low >= high:
+        raise Invalid("its range is empty")
     return integers(call.stream, low, high, call.out.shape).to(call.out.dtype)
 
 
@@ -206,6 +216,8 @@ def _permutation(call: Call, _count: int, **_options: Any) -> Array:
 def _multinomial(call: Call, weights: Array, num_samples: int, replacement: bool = False, **_options: Any) -> Array:
     """Without replacement the largest of weight / exponential number; with it, the inverse of the running sum."""
     axis = weights.rank - 1
+    if weights.shape[axis] > _MOST_CATEGORIES:
+        raise Invalid("it has too many categories")
     wide = weights.to(accumulator(weights.dtype))
     if not replacement or num_samples == 1:
         ranks = wide / exponential(call.stream, wide.dtype, wide.shape).apply("maximum", torch.finfo(wide.dtype).tiny)

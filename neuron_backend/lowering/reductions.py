@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from neuron_backend.lowering.dtypes import accumulator, highest, lowest
+from neuron_backend.lowering.errors import Invalid
 from neuron_backend.lowering.regions import reduce
 from neuron_backend.lowering.registry import lowers
 
@@ -103,6 +104,8 @@ def _extreme(name: str, identity: Callable[[torch.dtype], Number]) -> Callable[.
     """NaN wins, as in PyTorch: StableHLO's maximum and minimum pass it on."""
 
     def lowering(call: Call, x: Array, dim: Dims = None, *_keepdim: Any, **_options: Any) -> Array:
+        if not x.size:  # torch's shape inference lets max() of nothing pass, and no other
+            raise Invalid("there is no extreme of nothing")
         return fold(x, axes_of(x, dim), name, identity(x.dtype)).reshape(call.out.shape)
 
     return lowering

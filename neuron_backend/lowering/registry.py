@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from neuron_backend.lowering.errors import Refused
+from neuron_backend.lowering.errors import Broken, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from neuron_backend.lowering.array import Array
     from neuron_backend.lowering.threefry import Stream
+    from neuron_backend.lowering.validity import Condition
     from neuron_backend.module import TensorSpec
 
 Results: TypeAlias = "Array | tuple[Array | None, ...]"
@@ -31,13 +32,19 @@ class Call:
     node: Node
     outputs: tuple[TensorSpec | None, ...]
     randomness: Stream | None = None
+    refusing: Callable[[Condition], None] | None = None
 
     @property
     def stream(self) -> Stream:
         """The random bits of this node; only an operator registered with `draws` has any."""
         if self.randomness is None:
-            raise Refused("internal error: it draws random numbers, but is not registered as one that does")
+            raise Broken("it draws random numbers, but is not registered as one that does")
         return self.randomness
+
+    def refuse(self, condition: Condition) -> None:
+        """Let the program raise an error where ``condition`` says that a value is at fault, if it checks values."""
+        if self.refusing is not None:
+            self.refusing(condition)
 
     @property
     def out(self) -> TensorSpec:

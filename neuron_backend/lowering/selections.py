@@ -7,6 +7,16 @@ import torch
 from neuron_backend.lowering.rewriting import rewrites
 
 
+@rewrites("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: torch.Tensor | complex) -> torch.Tensor:
+    """Write one value; indices may be counted from the end, which those of ``index_copy`` may not."""
+    filler = value.to(x.dtype) if isinstance(value, torch.Tensor) else x.new_full((), value)
+    vector = x.reshape(x.shape or (1,))
+    indices = [None] * (dim % vector.dim()) + [index.reshape(-1)]
+    result: torch.Tensor = torch.ops.aten._unsafe_index_put.default(vector, indices, filler)  # noqa: SLF001 - its name
+    return result.reshape(x.shape)
+
+
 @rewrites("aten.mode.default")
 def _mode(x: torch.Tensor, dim: int = -1, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the most frequent value, the least among equals, and the last place that it has.

@@ -76,6 +76,9 @@ def _memory_order(x: Array, source: torch.Tensor) -> list[int]:
 
 def _view(flat: Array, size: Sequence[int], stride: Sequence[int], offset: int) -> Array:
     """Read ``flat[offset + sum(index * stride)]`` for every index below ``size``."""
+    last = offset + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
+    if offset < 0 or last >= flat.size:
+        raise Refused(f"it reads elements {offset} to {last} of a tensor of {flat.size}")
     axes = [axis for axis in range(len(size)) if size[axis] != 1 and stride[axis] != 0]
     axes.sort(key=lambda axis: -stride[axis])
     if _nested([size[axis] for axis in axes], [stride[axis] for axis in axes]):

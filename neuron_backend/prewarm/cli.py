@@ -118,7 +118,7 @@ def _for_target(environ: dict[str, str], target: str | None) -> dict[str, str]:
         return environ
     from neuron_backend.compilers import SETTING  # noqa: PLC0415 - imports no torch, but only this needs it
 
-    if environ.get(SETTING, "neuronx-cc") != "neuronx-cc":
+    if environ.get(SETTING, "").strip() not in ("", "neuronx-cc"):
         raise ConfigurationError(
             f"--target {target} needs neuronx-cc, and {SETTING}={environ[SETTING]}: the stand-in compiles for the CPU "
             "of this host and no other; leave out --target, or that setting"

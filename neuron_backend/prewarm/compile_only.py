@@ -109,7 +109,7 @@ def describe(inputs: Sequence[Any]) -> str:
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a prewarm: those of the job, but for the one that forbids it to compile."""
-    mode = environ.get("NEURON_CACHE_MODE", "rw")
+    mode = environ.get("NEURON_CACHE_MODE", "").strip().lower() or "rw"
     if mode != "rw":
         raise ConfigurationError(f"NEURON_CACHE_MODE={mode} publishes nothing: a prewarm needs rw")
     return {**environ, "NEURON_CACHE_ON_MISS": "compile"}

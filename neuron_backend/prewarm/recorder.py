@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from client.errors import NeffCacheError
 from client.pulling import SILENT
 from neuron_backend import programs
+from neuron_backend.module import HOLDS
 from neuron_backend.prewarm.hollow import blank
 from neuron_backend.prewarm.report import Program
 from neuron_backend.runtimes.signature import check_inputs
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from client.names import Kind
     from client.pulling import Progress
     from neuron_backend.compilers.base import Compiler
-    from neuron_backend.lowering import UnsupportedOperator
+    from neuron_backend.lowering import NotLowered
     from neuron_backend.module import Module, Signature
     from neuron_backend.runtimes.base import Executable
 
@@ -53,12 +54,15 @@ class Unrun:
         """Nothing: it is not to be run yet."""
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return tensors of the signature, without values; see `Executable` for what it does afterwards."""
+        """Return tensors of the signature, without values; no check fails. Afterwards it is as `Executable` says."""
         if programs.recording():
             check_inputs(self.signature, inputs)
-            return [blank(spec.shape, spec.dtype) for spec in self.signature.outputs]
+            outputs = [blank(spec.shape, spec.dtype) for spec in self.signature.outputs]
+            if self._module.checks:
+                outputs[-1].fill_(HOLDS)
+            return outputs
         if self._loaded is None:
-            self._loaded = programs.get(self._kind, self._module)
+            self._loaded = programs.current().get(self._kind, self._module)
         return self._loaded(inputs)
 
 
@@ -85,7 +89,7 @@ class Recorder:
         self._asked: dict[tuple[Kind, str], _Asked] = {}
         self._results: dict[tuple[Kind, str], Future[Program]] = {}
         self._of_bucket: list[tuple[Kind, str]] = []
-        self._unsupported: list[UnsupportedOperator] = []
+        self._unsupported: list[NotLowered] = []
 
     @property
     def has_float64(self) -> bool:
@@ -107,12 +111,12 @@ class Recorder:
                     self._results[name] = self._pool.submit(self._compile, self._asked[name], self._cache)
         return Unrun(kind, module)
 
-    def unsupported(self, error: UnsupportedOperator) -> None:
+    def unsupported(self, error: NotLowered) -> None:
         """Keep what has no program."""
         with self._lock:
             self._unsupported.append(error)
 
-    def take(self) -> tuple[tuple[tuple[Kind, str], ...], tuple[UnsupportedOperator, ...]]:
+    def take(self) -> tuple[tuple[tuple[Kind, str], ...], tuple[NotLowered, ...]]:
         """Return kind and key of the programs that were asked for since the last call, and the graphs without one."""
         with self._lock:
             answer = tuple(self._of_bucket), tuple(self._unsupported)

@@ -9,7 +9,7 @@ from client.plans import Wanted
 
 if TYPE_CHECKING:
     from client.names import Kind
-    from neuron_backend.lowering import UnsupportedOperator
+    from neuron_backend.lowering import NotLowered
 
 Name = tuple["Kind", str]
 """Kind and key of a program."""
@@ -42,7 +42,7 @@ class Bucket:
     label: str
     programs: tuple[Name, ...]
     seconds: float
-    unsupported: tuple[UnsupportedOperator, ...] = ()
+    unsupported: tuple[NotLowered, ...] = ()
     fallback: tuple[str, ...] = ()
     error: str | None = None
 
@@ -70,7 +70,7 @@ class Report:
         return [program for program in self.programs.values() if program.error is not None]
 
     @property
-    def unsupported(self) -> list[UnsupportedOperator]:
+    def unsupported(self) -> list[NotLowered]:
         """The graphs that cannot be lowered, over all buckets."""
         return [error for bucket in self.buckets for error in bucket.unsupported]
 
@@ -126,5 +126,5 @@ class Report:
         }
 
 
-def _unsupported(error: UnsupportedOperator) -> dict[str, str]:
+def _unsupported(error: NotLowered) -> dict[str, str]:
     return {"operator": error.operator, "reason": error.reason, "graph": error.graph, "line": error.line}

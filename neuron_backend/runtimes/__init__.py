@@ -21,8 +21,8 @@ def get_runtime(environ: Mapping[str, str] = os.environ) -> Runtime:
     Unset: the one that runs what `neuron_backend.compilers.get_compiler` makes in the same environment. Raises
     `ConfigurationError` for another name, and where libnrt is asked for but is not there.
     """
-    name = environ.get(SETTING)
-    if name is None:
+    name = environ.get(SETTING, "").strip()
+    if not name:
         from neuron_backend.compilers import compiler_name  # noqa: PLC0415
 
         name = "nrt" if compiler_name(environ) == "neuronx-cc" else "cpu"

@@ -182,7 +182,7 @@ class _Process:
 
 def open_library(environ: Mapping[str, str]) -> Library:
     """Return the library, opened and initialised at the first call."""
-    wanted = environ.get(LIBRARY)
+    wanted = environ.get(LIBRARY, "").strip()
     paths = (wanted,) if wanted else DEFAULT_LIBRARIES
     with _Process.lock:
         for path in paths:

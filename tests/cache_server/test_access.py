@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,13 +10,15 @@ from cache_server.access import SERVER, Grant, Principal, Scope, anonymous
 from cache_server.database.models import TokenRow
 from cache_server.database.tokens import public_id
 from cache_server.errors import Problem
-from cache_server.services.tokens import token_hash
+from cache_server.hosts import own_namespace, with_service_names
+from cache_server.services.tokens import NewToken, token_hash
 from client.names import Kind
 from client.signing.keys import PublicKey
 from tests.cache_server.harness import TOKEN, build, problem, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.cache_server.harness import FakeClock, InProcess
 
@@ -73,7 +76,7 @@ def _call(server: InProcess, method: str, path: str, body: object, token: str | 
 def _add_token(
     server: InProcess, scopes: str, *, project: str = "*", kind: str = "*", expires: float | None = None
 ) -> str:
-    token = f"token-{scopes}-{project}-{kind}"
+    token = f"caller-with-scopes-{scopes}-{project}-{kind}"
     with server.service.database.transaction() as session:
         session.add(
             TokenRow(
@@ -171,7 +174,15 @@ def test_a_server_without_its_store_is_not_ready(server: InProcess) -> None:
     (server.store_root / "gone").rename(server.store_root / ".uploads")
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "[::2]:80", "[::1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "[::2]:80", "[::1", "[::1]x", "[::1]80"),
+        *("localhost:80@evil", "localhost@evil", "evil@localhost", "localhost:@evil", "localhost:80:80"),
+        *("localhost:port", "localhost:99999", "localhost:-1", "localhost:80 ", "localhost/evil", "localhost?evil"),
+        *("localhost, evil", "evil, localhost", "localhost evil", "localhost..", "localhost%2eevil", "localhost#"),
+    ],
+)
 def test_a_web_page_cannot_reach_the_server_under_its_own_name(server: InProcess, host: str) -> None:
     answer = server.call("GET", "/", headers={"Host": host})
     assert problem(answer) == (421, "wrong_host")
@@ -181,6 +192,13 @@ def test_a_web_page_cannot_reach_the_server_under_its_own_name(server: InProcess
     assert problem(server.call("GET", "/", headers=forwarded)) == (421, "wrong_host")
 
 
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8080", "localhost.", "localhost.:80", "localhost:", "[::1]:80"]
+)
+def test_a_name_of_the_server_is_its_own_however_it_is_written(server: InProcess, host: str) -> None:
+    assert server.call("GET", "/admin/v1/readiness", headers={"Host": host}).status_code == 200
+
+
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]", "[::1]:8080"])
 def test_this_machine_is_reached_by_its_usual_names(server: InProcess, host: str) -> None:
     assert server.call("GET", "/", headers={"Host": host}).status_code == 200
@@ -188,7 +206,7 @@ def test_this_machine_is_reached_by_its_usual_names(server: InProcess, host: str
 
 def test_only_the_hosts_on_a_given_list_are_answered(make_server: Callable[..., InProcess]) -> None:
     server = make_server(allowed_hosts=("Cache.Example", "cache"))
-    for host, status in (("cache.example:80", 200), ("cache", 200), ("localhost", 421)):
+    for host, status in (("cache.example:80", 200), ("cache", 200), ("localhost", 200), ("evil.example", 421)):
         assert server.call("GET", "/", headers={"Host": host}).status_code == status
 
 
@@ -290,3 +308,72 @@ def test_a_log_of_failures_is_not_filled_with_misses(server: InProcess) -> None:
         assert server.call("GET", build().artifact).status_code == 404
         assert server.call("GET", "/v1/default/graph/artifacts/short").status_code == 422
     assert [line["status"] for line in lines if line["event"] == "request"] == [422]
+
+
+def test_a_services_usual_names_are_answered_and_no_name_that_a_stranger_can_own(
+    make_server: Callable[..., InProcess],
+) -> None:
+    server = make_server(allowed_hosts=("neff-cache", "other.team-a.svc.cluster.local"))
+    for host, status in {
+        "neff-cache": 200,
+        "neff-cache:8080": 200,
+        "NEFF-CACHE.ml.svc": 200,
+        "neff-cache.ml.svc.cluster.local:80": 200,
+        "other": 200,
+        "other.team-a": 200,
+        "other.team-a.svc": 200,
+        "localhost:1": 200,
+        # each of these could be bought, or is another Service
+        "neff-cache.dev": 421,
+        "neff-cache.com": 421,
+        "neff-cache.svc": 421,
+        "neff-cache.ml.svc.evil.example": 421,
+        "neff-cache.svc.cluster.local": 421,
+        "a.neff-cache.ml.svc": 421,
+        "neff-cache2.ml.svc": 421,
+        "localhost.ml.svc": 421,
+        "neff-cache.ml.svc.cluster.local.": 421,
+        "other.team-b": 421,
+    }.items():
+        assert server.call("GET", "/", headers={"Host": host}).status_code == status, host
+
+
+def test_the_servers_own_namespace_is_taken_where_nobody_gets_in_without_a_token(tmp_path: Path) -> None:
+    (tmp_path / "namespace").write_text("dev\n")
+    namespace = own_namespace(tmp_path / "namespace")
+    assert namespace == "dev"
+    names = with_service_names(["neff-cache", "cache.example"], namespace=namespace, anonymous=False)
+    assert names == {
+        "neff-cache", "neff-cache.dev", "neff-cache.dev.svc", "neff-cache.dev.svc.cluster.local", "cache.example",
+    }  # fmt: skip
+    assert "neff-cache.dev" not in with_service_names(["neff-cache"], namespace=namespace, anonymous=True)
+    assert own_namespace(tmp_path / "none") is None
+    (tmp_path / "namespace").write_text("../x")
+    assert own_namespace(tmp_path / "namespace") is None
+
+
+def test_metrics_are_scraped_by_address_with_a_token_and_nothing_else_is(make_server: Callable[..., InProcess]) -> None:
+    server = make_server(allowed_hosts=("cache",), anonymous="read")
+    wanted = NewToken("prometheus", (Grant(frozenset({Scope.METRICS})),))
+    scraper, _ = server.service.tokens.create(wanted, by=SERVER)
+    for host in ("10.1.2.3:8080", "10.1.2.3", "[fd00::1]:8080"):
+        by_address = {"Host": host}
+        assert server.call("GET", "/metrics", token=scraper, headers=by_address).status_code == 200
+        assert server.call("GET", "/metrics", token="x" * 40, headers=by_address).status_code == 401
+        assert server.call("GET", "/metrics", token=None, headers=by_address).status_code == 403
+        assert server.call("GET", "/", headers=by_address).status_code == 421
+        assert server.call("GET", "/admin/v1/tokens", headers=by_address).status_code == 421
+    for host in ("10.1.2.3.nip.io", "0x7f.1", "evil.example"):
+        assert server.call("GET", "/metrics", token=scraper, headers={"Host": host}).status_code == 421
+
+
+def test_a_name_that_is_refused_stands_in_the_answer_and_moves_no_cursor(server: InProcess) -> None:
+    answer = server.call("GET", "/", headers={"Host": "cache.example:8080"})
+    assert "cache.example:8080" in answer.json()["detail"]
+    assert "--allowed-host" in answer.json()["detail"]
+    status, body = server.raw("GET", "/", [{"type": "http.request"}], {"host": "a\x1b[2J\x9b\x7f" + "b" * 300})
+    assert status == 421
+    detail = json.loads(body)["detail"]
+    assert detail.isprintable()
+    assert "\\x1b[2J" in detail
+    assert len(detail) < 300

@@ -376,3 +376,28 @@ def test_tokens_of_leases_are_not_kept_in_the_database(server: InProcess) -> Non
     for path in (server.folder / "data").glob("cache.db*"):
         assert token.encode() not in path.read_bytes()
         assert TOKEN.encode() not in path.read_bytes()
+
+
+def test_one_token_holds_no_more_leases_than_it_may_and_others_are_not_hindered(
+    make_server: Callable[..., InProcess], clock: FakeClock
+) -> None:
+    server = make_server(clock=clock, max_leases=3)
+    other = server.call(
+        "POST", "/admin/v1/tokens", json={"label": "other", "grants": [{"scopes": ["read", "write", "lease"]}]}
+    ).json()["token"]
+    every = [build(f"key {number}") for number in range(5)]
+    granted = [server.ask(built) for built in every[:3]]
+    assert [answer["state"] for answer in granted] == ["granted"] * 3
+    answer = server.send_ask(every[3]).result(30)
+    assert problem(answer) == (429, "too_many_leases")
+    assert int(answer.headers["retry-after"]) >= 1
+    assert "max_leases" in answer.json()["detail"]
+    # waiting and being told of an entry are no leases, and what is held may be renewed
+    assert server.ask(every[0])["state"] == "wait"
+    assert server.call("PATCH", every[0].lease, json={"token": granted[0]["token"]}).status_code == 200
+    assert server.send_ask(every[3], token=other).result(30).json()["state"] == "granted"
+    # one that was given back, published or ran out counts no more
+    server.call("POST", every[0].lease + "/release", json={"token": granted[0]["token"]})
+    assert server.ask(every[4])["state"] == "granted"
+    clock.now += server.service.settings.lease_ttl_seconds + 1
+    assert server.ask(every[0])["state"] == "granted"

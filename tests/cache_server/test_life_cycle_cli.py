@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import stat
+import subprocess
+import sys
+import tempfile
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +27,6 @@ from tests.support.s3 import seaweedfs, use_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 def _run(*words: str) -> tuple[int, str, str]:
@@ -147,10 +151,10 @@ def test_one_round_of_collection_needs_no_server(server: InProcess, monkeypatch:
     for name in ("a", "b", "c"):
         server.publish(build(name))
     server.call("PUT", "/admin/v1/projects/default/quota", json={"max_entries": 1})
-    assert "another neff-cache server" in _run("gc", "--once", "--data-dir", folder)[2]
+    assert "another neff-cache server" in _run("gc", "--data-dir", folder)[2]
     server.close()
     monkeypatch.setenv("NEFF_CACHE_COLLECT_GRACE_SECONDS", "0")
-    status, out, _ = _run("gc", "--once", "--json", "--data-dir", folder)
+    status, out, _ = _run("gc", "--json", "--data-dir", folder)
     done = json.loads(out)
     assert (status, done["state"], done["entries"]) == (0, "done", 2)
 
@@ -225,3 +229,47 @@ def test_a_newer_schema_suits_a_server_that_runs_and_an_older_one_does_not(eithe
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = :current"), {"current": current})
     assert either.call("GET", "/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("broken", ["data folder", "store", "database", "lock", "link"])
+def test_check_config_says_no_where_a_server_could_not_write(broken: str) -> None:
+    # pytest closes its own folder to other users at every start
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        _check_refused(folder, broken)
+
+
+def _check_refused(folder: Path, broken: str) -> None:
+    data = folder / "data"
+    InProcess(folder).close()
+    config = folder / "config.toml"
+    config.write_text(f'data_dir = "{data}"\nbootstrap_token = "{"t" * 40}"\n')
+    assert _as_nobody(folder, config)[0] == 0
+    if broken == "data folder":
+        data.chmod(0o555)
+    elif broken == "store":
+        (data / "store").chmod(0o555)
+    elif broken == "database":
+        (data / "cache.db").chmod(0o444)
+    elif broken == "lock":
+        (data / ".server.lock").chmod(0o444)
+    else:
+        (data / "store").rename(folder / "gone")
+        (data / "store").symlink_to(folder / "nowhere")
+    status, out = _as_nobody(folder, config)
+    assert status == 1, out
+    said = " ".join(part["said"] for part in json.loads(out)["parts"].values() if part["state"] == "failed")
+    assert str(data) in said
+
+
+def _as_nobody(folder: Path, config: Path) -> tuple[int, str]:
+    """Run the command as a user whom permissions bind, who owns what lies in the folder."""
+    command = [sys.executable, "-m", "client.cli", "admin", "check-config", "--json", "--config", str(config)]
+    if os.geteuid() == 0:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, 65534, 65534, follow_symlinks=False)
+        command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command]
+    environ = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "c"), "PYTHONDONTWRITEBYTECODE": "1"}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environ)
+    return ran.returncode, ran.stdout or ran.stderr

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +86,27 @@ def test_a_jobs_warning_leads_to_the_line_of_the_server(
     of_the_server = "\n".join(line for line in capfd.readouterr().err.splitlines() if line.startswith("{"))
     refused = {line["request_id"] for line in _lines(of_the_server) if line.get("status") == 401}
     assert named <= refused
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_callers_send_moves_no_cursor_in_the_log(tmp_path: Path, log_format: str) -> None:
+    script = (
+        "import logging, structlog\n"
+        "from cache_server import logging as ours\n"
+        "from cache_server.settings import Settings\n"
+        f"ours.configure(Settings(data_dir={str(tmp_path)!r}, log_format={log_format!r}))\n"
+        "hostile = '\\x1b[2J a\\u202eb \\x9b \\x7f'\n"
+        "log = structlog.get_logger('x')\n"
+        "log.warning('request', path=hostile, caller=[hostile], detail={'label': hostile})\n"
+        "log.warning(hostile)\n"
+        "logging.getLogger('uvicorn').warning('from a library: %s', hostile)\n"
+        "try:\n    raise RuntimeError(hostile)\n"
+        "except RuntimeError as error:\n    log.error('failed', exc_info=error)\n"
+    )
+    environment = {**os.environ, "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60, env=environment
+    )
+    said = re.sub(r"\x1b\[[0-9;]*m", "", ran.stderr)  # the renderer's own colours
+    assert said.count("[2J") >= 5
+    assert all(character.isprintable() or character == "\n" for character in said), said

@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import zstandard
 
 from cache_server.database import leases
 from client.names import Kind
 from client.wire import Entry
 from tests.cache_server.harness import build, document, problem, sha256
+from tests.support.s3 import seaweedfs, use_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -211,3 +213,54 @@ def test_a_crash_between_store_and_database_loses_nothing(
     # the publisher, told of an error, publishes again: that ends its lease
     assert again.publish(built).status_code == 200
     assert again.call("PATCH", built.lease, json={"token": held["token"]}).status_code == 409
+
+
+NEFF = bytes(range(256)) * 40
+FRAMES = {
+    "a frame that states its size": zstandard.ZstdCompressor().compress(NEFF),
+    "a frame that does not": zstandard.ZstdCompressor(write_content_size=False).compress(NEFF),
+}
+
+
+@pytest.fixture(params=["local", "s3"])
+def any_store(
+    request: pytest.FixtureRequest, make_server: Callable[..., InProcess], monkeypatch: pytest.MonkeyPatch
+) -> InProcess:
+    if request.param == "local":
+        return make_server()
+    use_credentials(monkeypatch)
+    return make_server(store=seaweedfs().new_url())
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+@pytest.mark.parametrize("kind", [Kind.GRAPH, Kind.FOREIGN])
+def test_an_entry_states_the_plain_sizes_that_were_uploaded(any_store: InProcess, frame: bytes, kind: Kind) -> None:
+    """One that does not would be published, and then answered 503 to everybody until somebody suspects it."""
+    name = "neuronxcc-2.27/MODULE_1+0123abcd"
+    foreign = {"schema": 1, "kind": "foreign", "layout": "npc", "name": name, "compiler_version": "2", "target": "trn2"}
+    built = build(neff=NEFF, packed=frame, kind=kind, key_document=foreign if kind is Kind.FOREIGN else None)
+    any_store.upload(built)
+    main, log = built.entry.outputs
+    for size in (0, 5, len(NEFF) - 1, len(NEFF) + 1, 10**9):
+        lie = replace(built.entry, outputs=(replace(main, size=size), log))
+        answer = any_store.call("PUT", built.path, json=lie.to_json())
+        assert problem(answer) == (422, "invalid")
+        assert f"model.neff is {size} bytes without its encoding" in answer.json()["detail"]
+    both = replace(built.entry, outputs=(replace(main, size=5, stored_size=main.stored_size + 1), log))
+    assert problem(any_store.call("PUT", built.path, json=both.to_json())) == (409, "blob_missing")
+    assert any_store.ask(built)["state"] == "granted" if kind is not Kind.FOREIGN else True
+    assert any_store.call("PUT", built.path, json=built.entry.to_json()).status_code == 201
+    assert any_store.call("GET", built.artifact).content == NEFF
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+def test_an_entry_with_another_plain_size_is_not_adopted_from_the_store(server: InProcess, frame: bytes) -> None:
+    built = build(neff=NEFF, packed=frame, log=None)
+    server.upload(built)
+    (main,) = built.entry.outputs
+    lie = replace(built.entry, outputs=(replace(main, size=5),))
+    server.entry_path(built).write_text(json.dumps(lie.to_json()))
+    server.service.sweeping.sweep()
+    assert server.call("GET", built.artifact).status_code == 404
+    assert any(name.startswith("quarantine/") for name in server.files())
+    assert server.ask(built)["state"] == "granted"

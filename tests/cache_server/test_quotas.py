@@ -189,6 +189,7 @@ def test_a_quota_is_shown_and_removed(server: InProcess) -> None:
         "max_bytes": 1000,
         "max_entries": None,
         "held": {"stored_bytes": 100, "entries": 1},
+        "room": {"quota": True, "store": True},
     }
     stats = server.call("GET", "/admin/v1/stats").json()
     assert stats["projects"]["default"]["quota"] == {"max_bytes": 1000, "max_entries": None}

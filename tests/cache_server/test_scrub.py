@@ -7,11 +7,12 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from cache_server.database import scrub
 from cache_server.database.models import EntryRow
-from cache_server.services.scrubbing import SAVE_SECONDS, Scrubbing
+from cache_server.database.scrub import AGAIN_SECONDS, REST_SECONDS
+from cache_server.services.scrubbing import MOST_IN_A_ROW, SAVE_SECONDS, Scrubbing
 from cache_server.stores.base import CHUNK
 from client.names import MAIN_OUTPUT
 from tests.cache_server.harness import FakeClock, build, problem
@@ -97,10 +98,20 @@ def test_flipped_bits_at_rest_are_found_and_set_aside_and_sound_entries_stay(
     _flip(server, bad_neff)
     _flip(server, bad_log, "compile.log")
     clock.now += MONTH + 1
-    progress = _scrubbing(server).run()
+    scrubbing = _scrubbing(server)
+    progress = scrubbing.run()
+    assert progress is not None
+    assert progress.ended is not None
+    assert (progress.entries, progress.quarantined, progress.unreadable) == (3, 0, 0)
+    assert scrubbing.suspected() == 2
+    clock.now += AGAIN_SECONDS - 1
+    assert scrubbing.run() is None
+    clock.now += 1
+    progress = scrubbing.run()
     assert progress is not None
     assert progress.ended is not None
     assert (progress.entries, progress.quarantined, progress.unreadable) == (3, 2, 0)
+    assert scrubbing.suspected() == 0
     assert server.call("GET", sound.artifact).content == sound.stored[MAIN_OUTPUT]
     for built in (bad_neff, bad_log):
         assert server.call("GET", built.artifact).status_code == 404
@@ -166,7 +177,7 @@ def test_the_longest_unchecked_entries_come_first_and_a_restart_goes_on_where_it
     read: list[str] = []
     scrubbing = _scrubbing(again)
     opened = again.service.store.open_output
-    again.service.store.open_output = lambda blob: read.append(blob.address.key) or opened(blob)  # type: ignore[method-assign,func-returns-value]
+    again.service.store.open_output = lambda blob, **how: read.append(blob.address.key) or opened(blob, **how)  # type: ignore[method-assign,func-returns-value]
     progress = scrubbing.run()
     assert progress is not None
     assert progress.ended is not None
@@ -271,19 +282,27 @@ def test_the_operator_starts_a_run_and_sees_how_it_ends(server: InProcess) -> No
     answer = server.call("POST", "/admin/v1/scrub")
     assert answer.status_code == 202
     assert answer.json()["state"] == "running"
-    scrubbing = server.service.scrubbing
-    scrubbing.start()
+    server.service.scrubbing.start()
+    value = _until_ended(server)
+    assert (value["state"], value["entries"], value["suspected"], value["quarantined"]) == ("ended", 1, 1, 0)
+    server.clock.now += AGAIN_SECONDS  # type: ignore[union-attr]
+    server.call("POST", "/admin/v1/scrub")
+    value = _until_ended(server)
+    server.service.scrubbing.stop()
+    assert (value["state"], value["suspected"], value["quarantined"]) == ("ended", 0, 1)
+    text = server.call("GET", "/metrics").text
+    assert 'neff_cache_scrubbed_total{result="quarantined"} 1.0' in text
+    assert "neff_cache_scrubbed_bytes_total" in text
+
+
+def _until_ended(server: InProcess) -> Any:
     done = threading.Event()
     for _ in range(1000):
         value = server.call("GET", "/admin/v1/scrub").json()
         if value["state"] == "ended":
             break
         done.wait(0.01)
-    scrubbing.stop()
-    assert (value["state"], value["entries"], value["quarantined"]) == ("ended", 1, 1)
-    text = server.call("GET", "/metrics").text
-    assert 'neff_cache_scrubbed_total{result="quarantined"} 1.0' in text
-    assert "neff_cache_scrubbed_bytes_total" in text
+    return value
 
 
 def test_only_an_admin_starts_a_run(make_server: Callable[..., InProcess]) -> None:
@@ -296,11 +315,102 @@ def test_many_entries_of_one_age_are_all_seen(server: InProcess, monkeypatch: py
     monkeypatch.setattr(scrub, "_PAGE", 4)
     count = 11
     for number in range(count):
-        server.service.catalogue.add(build(str(number)).address, build(str(number)).entry)
+        server.publish(build(str(number)))
+    with server.service.database.transaction() as session:
+        session.execute(update(EntryRow).values(checked=0.0))
     progress = _scrubbing(server).run()
     assert progress is not None
-    # none of them has its outputs: all are set aside, none is seen twice
-    assert (progress.entries, progress.quarantined) == (count, count)
+    assert progress.ended is not None
+    assert progress.entries == count
+
+
+def _run(scrubbing: Scrubbing) -> scrub.Progress:
+    found = scrubbing.run()
+    assert found is not None
+    return found
+
+
+def test_a_store_whose_entries_all_look_wrong_stops_the_scrub_and_loses_none(
+    server: InProcess, clock: FakeClock
+) -> None:
+    """It says so, rests, and goes on behind those: what stays wrong does not keep it from the others."""
+    every = [build(f"entry {number}", log=None) for number in range(2 * MOST_IN_A_ROW + 1)]
+    for built in every:
+        server.publish(built)
+        clock.now += 1
+    bad, sound = every[:-1], every[-1]
+    for built in bad:
+        _flip(server, built)
+    clock.now += MONTH
+    scrubbing = _scrubbing(server)
+    progress = _run(scrubbing)
+    assert (progress.ended, progress.entries, progress.quarantined) == (None, MOST_IN_A_ROW, 0)
+    assert scrubbing.run() is None
+
+    value = server.call("GET", "/admin/v1/scrub").json()
+    assert (value["state"], value["suspected"]) == ("resting", MOST_IN_A_ROW)
+    health = server.call("GET", "/admin/v1/readiness").json()
+    assert health["ready"]
+    assert health["parts"]["scrub"] == value["reason"]
+    assert "entries in a row could not be verified" in value["reason"]
+    assert "neff_cache_scrub_stopped 1.0" in server.call("GET", "/metrics").text
+
+    for built in bad:  # the store is well again
+        _flip(server, built)
+    clock.now += max(REST_SECONDS, AGAIN_SECONDS)
+    progress = _run(scrubbing)
+    assert progress.ended is not None
+    assert (progress.quarantined, progress.reason) == (0, None)
+    assert server.call("GET", "/admin/v1/readiness").json()["parts"]["scrub"] == "ok"
+    for built in [*bad, sound]:
+        assert server.call("GET", built.artifact).status_code == 200
+
+
+def test_damage_to_a_whole_store_is_set_aside_a_few_entries_at_a_time(server: InProcess, clock: FakeClock) -> None:
+    every = [build(f"entry {number}", log=None) for number in range(MOST_IN_A_ROW + 2)]
+    for built in every:
+        server.publish(built)
+        _flip(server, built)
+    clock.now += MONTH + 1
+    scrubbing = _scrubbing(server)
+    for _ in range(6):
+        scrubbing.run()
+        clock.now += max(REST_SECONDS, AGAIN_SECONDS)
+    assert scrubbing.suspected() == 0
+    assert [server.call("GET", built.artifact).status_code for built in every] == [404] * len(every)
+
+
+def test_a_second_look_that_finds_another_fault_is_no_verdict(server: InProcess, clock: FakeClock) -> None:
+    built = build(neff=bytes(range(200)))
+    server.publish(built)
+    _flip(server, built)
+    clock.now += MONTH + 1
+    scrubbing = _scrubbing(server)
+    _run(scrubbing)
+    server.output_path(built).write_bytes(b"x" * 200)
+    clock.now += AGAIN_SECONDS
+    assert _run(scrubbing).quarantined == 0
+    assert scrubbing.suspected() == 1
+    clock.now += AGAIN_SECONDS
+    assert _run(scrubbing).quarantined == 1
+
+
+def test_a_suspicion_survives_a_restart_and_ends_with_its_entry(
+    server: InProcess, make_server: Callable[..., InProcess], clock: FakeClock
+) -> None:
+    gone, bad = build("gone"), build("bad")
+    for built in (gone, bad):
+        server.publish(built)
+        _flip(server, built)
+    clock.now += MONTH + 1
+    _run(_scrubbing(server))
+    server.close()
+    again = make_server(clock=clock)
+    again.call("DELETE", gone.path)
+    clock.now += AGAIN_SECONDS
+    scrubbing = _scrubbing(again)
+    assert _run(scrubbing).quarantined == 1
+    assert scrubbing.suspected() == 0
 
 
 def test_a_clock_that_was_wrong_makes_no_entry_exempt(server: InProcess, clock: FakeClock) -> None:

@@ -29,7 +29,7 @@ def test_the_environment_sets_what_the_command_line_does_not(monkeypatch: pytest
     monkeypatch.setenv("NEFF_CACHE_ALLOWED_HOSTS", "cache.example, cache ,")
     settings = Settings(host="127.0.0.2")
     assert (settings.host, settings.port) == ("127.0.0.2", 9000)
-    assert settings.host_names() == {"cache.example", "cache"}
+    assert settings.host_names() == {"cache.example", "cache", "localhost", "127.0.0.1", "[::1]"}
 
 
 @pytest.mark.parametrize("wrong", [{"port": 70000}, {"anonymous": "write"}, {"lease_ttl_seconds": 0}, {"unknown": 1}])
@@ -56,7 +56,7 @@ def test_a_server_answers_to_this_machine_and_to_the_address_it_was_given(host: 
 def test_listening_everywhere_needs_the_names_to_answer_to(host: str) -> None:
     with pytest.raises(ConfigurationError, match="--allowed-host"):
         Settings(host=host).host_names()
-    assert Settings(host=host, allowed_hosts=["cache"]).host_names() == {"cache"}
+    assert Settings(host=host, allowed_hosts=["cache"]).host_names() == {"cache", "localhost", "127.0.0.1", "[::1]"}
 
 
 def test_any_host_and_no_token_do_not_go_together() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
@@ -107,6 +108,23 @@ def test_pieces_are_bounded_and_any_part_can_be_read(store: Store) -> None:
         assert b"".join(opened.chunks(start, stop)) == data[start:stop]
     opened.close()
     opened.close()
+
+
+def test_the_beginning_of_an_output_can_be_read_alone(store: Store) -> None:
+    assert store.first_bytes(BLOB, 18) is None
+    _put(store, BLOB, b"0123456789")
+    assert store.first_bytes(BLOB, 4) == b"0123"
+    assert store.first_bytes(BLOB, 10) == b"0123456789"
+    assert store.first_bytes(BLOB, 18) == b"0123456789"
+
+
+def test_an_output_that_is_read_afresh_is_the_same(store: Store) -> None:
+    assert store.open_output(BLOB, fresh=True) is None
+    _put(store, BLOB, b"0123456789")
+    opened = store.open_output(BLOB, fresh=True)
+    assert opened is not None
+    with contextlib.closing(opened):
+        assert b"".join(opened.chunks()) == b"0123456789"
 
 
 def test_what_is_written_in_pieces_is_one_output(store: Store) -> None:

@@ -65,3 +65,13 @@ def test_the_systemd_unit_starts_the_server_with_variables_that_exist() -> None:
     (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
     fields = Settings.model_fields
     assert int(seconds) > fields["drain_seconds"].default + fields["shutdown_seconds"].default
+
+
+def test_no_pod_of_ours_gets_variables_that_kubernetes_makes_up_from_services() -> None:
+    pods = 0
+    for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            if "template" in document.get("spec", {}):
+                assert document["spec"]["template"]["spec"]["enableServiceLinks"] is False, path
+                pods += 1
+    assert pods == 5

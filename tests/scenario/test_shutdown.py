@@ -9,6 +9,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -297,3 +299,49 @@ def test_a_request_on_a_connection_just_made_is_answered_though_the_server_stops
         assert server.process.wait(60) == 0
     # between the last look into the queue and its end the kernel may take one more
     assert outcomes.total() - outcomes["answered"] <= 1, outcomes
+
+
+def test_what_a_stop_cuts_is_told_so_and_leaves_no_traceback_and_no_file(tmp_path: Path) -> None:
+    """An upload that stands still for longer than the server waits is answered 503; the log has a line, not a fault."""
+    log = tmp_path / "log"
+    config = tmp_path / "config"
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(config), "NEFF_CACHE_SHUTDOWN_SECONDS": "1"}
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "client.cli", "serve", "--port", "0", "--data-dir", str(tmp_path / "data")],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment,
+        )
+        assert process.stdout is not None
+        port = int(process.stdout.readline().partition(" (")[0].rpartition(":")[2])
+        token = (config / "neff-cache" / "token").read_text().strip()
+        answers = []
+        with ExitStack() as stack:
+            calls = [
+                ("PUT", f"/v1/default/graph/entries/{'a' * 64}/blobs/{'b' * 64}", b"x" * 100_000),
+                ("POST", "/v1/default/lookup", b"{"),
+            ]
+            connections = []
+            for method, path, body in calls:
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), 30))
+                head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+                connection.sendall(head.encode() + b"Content-Length: 500000\r\n\r\n" + body)
+                connections.append(connection)
+            uploads = tmp_path / "data" / "store" / ".uploads"
+            wait_until(lambda: any(uploads.iterdir()), "an upload that is taken in")
+            process.send_signal(signal.SIGTERM)
+            for connection in connections:
+                answer = b""
+                with contextlib.suppress(ConnectionResetError):
+                    while piece := connection.recv(65536):
+                        answer += piece
+                answers.append(answer)
+        assert process.wait(30) == 0
+        process.stdout.close()
+    assert [answer[:12] for answer in answers] == [b"HTTP/1.1 503"] * 2
+    text = log.read_text()
+    assert "CancelledError" not in text
+    assert "Traceback" not in text
+    assert list(uploads.iterdir()) == []

@@ -348,7 +348,7 @@ def test_files_that_do_not_fit_stop_the_start_in_one_sentence(authority: Authori
 
 @pytest.mark.soak
 def test_a_server_that_others_reach_in_clear_text_says_so(tmp_path: Path) -> None:
-    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "NEFF_CACHE_BOOTSTRAP_TOKEN": "t0k"}
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "NEFF_CACHE_BOOTSTRAP_TOKEN": "t0k" * 10}
     options = ("--host", "0.0.0.0", "--port", "0", "--allowed-host", "cache", "--data-dir", str(tmp_path / "data"))
     process = subprocess.Popen(
         [sys.executable, "-m", "client.cli", "serve", *options], stdout=subprocess.PIPE, text=True, env=environment

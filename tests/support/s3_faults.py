@@ -52,9 +52,13 @@ class Fault:
     status: int = 0
     """Answer with this status, and a body with ``code``. 0: end the connection without an answer."""
     code: str = ""
+    body: bytes | None = None
+    """The body in place of that; HEAD tells of its length."""
     headers: dict[str, str] = field(default_factory=dict)
     applied: bool = False
     """Do what was asked before answering wrongly."""
+    without_length: bool = False
+    """Leave the wrong answer's length out; its end is that of the connection."""
     cut_after: int | None = None
     """Send the true answer, but end the connection after so many bytes of its body."""
     header: str = ""
@@ -171,8 +175,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _wrong(self, fault: Fault) -> _Answer:
-        text = b"" if self.command == "HEAD" else f"<Error><Code>{fault.code}</Code></Error>".encode()
-        return _Answer(fault.status, [*fault.headers.items(), ("Content-Length", str(len(text)))], text)
+        text = f"<Error><Code>{fault.code}</Code></Error>".encode() if fault.body is None else fault.body
+        sent = b"" if self.command == "HEAD" else text
+        length = len(sent) if fault.body is None else len(text)
+        if fault.without_length:
+            self.close_connection = True
+            return _Answer(fault.status, list(fault.headers.items()), sent)
+        return _Answer(fault.status, [*fault.headers.items(), ("Content-Length", str(length))], sent)
 
     def _ask(self, body: bytes) -> _Answer:
         proxy = self.server.proxy

@@ -17,6 +17,8 @@ DEVICE = "neuron"
 
 ENTRIES = {entry.full_name: entry for entry in op_db}
 
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
 # Results whose values nobody promises: memory as it is found.
 UNINITIALISED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 # Entries whose further results are for their own backward, and differ from device to device.
@@ -105,12 +107,29 @@ class Sample:
 
 
 def samples(name: str, dtype: torch.dtype, *, gradient: bool, count: int) -> Iterator[Sample]:
-    """Yield ``count`` samples, the second of OpInfo's first: the first is often the trivial one."""
+    """Yield ``count`` samples, the second of OpInfo's first: the first is often the trivial one.
+
+    Every second sample lies in memory as OpInfo's seldom do, so that the strides of results are seen.
+    """
     entry = ENTRIES[name]
     chosen = dtype_of(entry, dtype, gradient=gradient)
     torch.manual_seed(0)
     first = list(itertools.islice(entry.sample_inputs("cpu", chosen, requires_grad=gradient), max(count, 2)))
-    for sample in (*first[1:2], *first[:1], *first[2:])[:count]:
+    for position, sample in enumerate((*first[1:2], *first[:1], *first[2:])[:count]):
         arguments = (sample.input, sample.args, sample.kwargs)
         tensors = [each for each in tree_flatten(arguments)[0] if isinstance(each, torch.Tensor)]
+        if position % 2:
+            tensors = [_rearranged(each) for each in tensors]
         yield Sample(entry, arguments, sample.output_process_fn_grad, tensors)
+
+
+def _rearranged(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the same values as ``channels_last``, or the last two axes transposed in memory."""
+    if tensor.layout is not torch.strided or tensor.dim() < 2:
+        return tensor
+    plain = tensor.detach()
+    if tensor.dim() in _CHANNELS_LAST:
+        other = plain.contiguous(memory_format=_CHANNELS_LAST[tensor.dim()])
+    else:
+        other = plain.mT.contiguous().mT
+    return other.requires_grad_(tensor.requires_grad)

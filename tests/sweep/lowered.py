@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from neuron_backend.dynamo.backend import _program
 from neuron_backend.dynamo.options import Options
 from neuron_backend.dynamo.partition import partition
-from neuron_backend.lowering import UnsupportedOperator, decompositions, is_random
+from neuron_backend.lowering import UnsupportedOperator, decompositions_for_graphs, is_random
 from tests.sweep.comparing import difference
 from tests.sweep.entries import on_neuron
 from tests.sweep.outcome import NO_REFERENCE, OK, UNSUPPORTED, WRONG, Outcome
@@ -48,7 +48,7 @@ def check(name: str, sample: Sample, *, gradient: bool) -> Outcome:
         result = sample.run(tensors, on_neuron)
         return sample.differentiable(result) if gradient else sample.comparable(result)
 
-    compiled: Any = aot_function(function, compiler, partition_fn=partition, decompositions=decompositions())
+    compiled: Any = aot_function(function, compiler, partition_fn=partition, decompositions=decompositions_for_graphs())
     try:
         copies = sample.placed(gradient=gradient)
         torch.manual_seed(1)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,3 +222,127 @@ def test_every_setting_that_something_reads_is_known_to_doctor() -> None:
     read |= {f"NEURON_CACHE_{name}" for name in fields}
     assert read <= look_alikes.KNOWN
     assert read >= look_alikes.KNOWN
+
+
+def _steps(ran: Any) -> dict[str, Any]:
+    return {step["step"]: step for step in ran.json["way"]}
+
+
+def test_status_walks_the_way_of_a_job_and_says_each_step(served: CommandLine) -> None:
+    ran = served.run("status", "--json")
+    assert (ran.status, ran.stderr) == (0, "")
+    steps = _steps(ran)
+    assert list(steps) == ["name", "connection", "answer", "token", "empty token", "read", "store", "publish", "lease"]
+    assert all(step["state"] in {"ok", "note"} and step["seconds"] > 0 for step in steps.values())
+    shown = served.run("status").stdout
+    assert all(f"  {name}\t" in shown and "ms)" in shown for name in steps)
+    # nothing was stored on the way, and the lease is free again
+    assert _steps(served.run("status", "--json"))["lease"]["text"].startswith("we may hold")
+
+
+def test_status_fails_where_a_job_would_be_refused(served: CommandLine) -> None:
+    ran = served.run("status", "--json", environment={"NEURON_CACHE_TOKEN": "wrong" * 10})
+    assert ran.status == 1
+    assert _steps(ran)["token"]["state"] == "problem"
+    assert "NEURON_CACHE_TOKEN" in ran.stderr
+
+
+def test_status_fails_where_the_servers_name_is_not_on_its_list(
+    alone: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def everything_is_here(_host: str, port: int, *_: object, **__: object) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    with running_server(alone.folder / "server") as server:
+        monkeypatch.setattr(socket, "getaddrinfo", everything_is_here)
+        url = f"http://cache.elsewhere.example:{server.url.rpartition(':')[2]}"
+        environment = {"NEURON_CACHE_URL": url, "NEURON_CACHE_TOKEN": server.token}
+        ran = alone.run("status", "--json", environment=environment)
+        assert ran.status == 1
+        assert "wrong_host" in _steps(ran)["token"]["text"]
+        assert "--allowed-host" in ran.stderr
+        assert any("wrong_host" in text for text in _problems(alone, "shared cache", environment))
+
+
+def test_a_full_quota_is_no_right_to_publish(alone: CommandLine) -> None:
+    with running_server(alone.folder / "server") as server:
+        here = {"NEURON_CACHE_URL": server.url, "NEURON_CACHE_TOKEN": server.token}
+        assert not _problems(alone, "shared cache", here)
+        assert alone.run("admin", "quota", "--project", "default", "--max-entries", "0", environment=here).status == 0
+        (text,) = _problems(alone, "shared cache", here)
+        assert "quota of project default is used up" in text
+        ran = alone.run("status", "--json", environment=here)
+        assert (ran.status, _steps(ran)["publish"]["state"]) == (1, "problem")
+        assert alone.run("status", environment={**here, "NEURON_CACHE_MODE": "ro"}).status == 0
+
+
+def test_a_store_that_is_away_and_a_server_that_is_frozen_fail_in_time(alone: CommandLine) -> None:
+    with running_server(alone.folder / "server") as server:
+        here = {"NEURON_CACHE_URL": server.url, "NEURON_CACHE_TOKEN": server.token}
+        store = server.data / "store"
+        store.rename(server.data / "elsewhere")
+        store.write_text("no folder")
+        ran = alone.run("status", "--json", environment=here)
+        assert (ran.status, _steps(ran)["store"]["state"]) == (1, "problem")
+        store.unlink()
+        (server.data / "elsewhere").rename(store)
+        assert alone.run("status", environment=here).status == 0
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            ran = alone.run("status", "--json", environment=here)
+            assert list(_steps(ran))[-1] == "answer"
+            assert ran.status == 3
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+
+
+def test_a_server_that_is_open_to_all_is_found_by_whoever_looks(alone: CommandLine) -> None:
+    class Open(BaseHTTPRequestHandler):
+        """Answers as a server of an earlier version whose first token was set and empty."""
+
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            body = b'{"name": "bootstrap", "revoked": []}'
+            missing = "/entries/" in self.path or "/artifacts/" in self.path
+            self.send_response(404 if missing else 200)
+            self.send_header("Content-Type", "application/problem+json" if missing else "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_PUT(self) -> None:
+            self.do_GET()
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Open) as origin:
+        thread = threading.Thread(target=origin.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{origin.server_port}"
+            texts = _problems(alone, "shared cache", {"NEURON_CACHE_URL": url, "NEURON_CACHE_TOKEN": "x" * 40})
+        finally:
+            origin.shutdown()
+            thread.join()
+    assert any("open to all" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:1/?token=s3cr3t",
+        "http://localhost:1/#s3cr3t",
+        "http://user:s3cr3t@localhost:1/",
+        "s3://bucket/x?token=s3cr3t",
+        "localhost:8080?token=s3cr3t",
+        "user:s3cr3t@localhost:8080",
+    ],
+)
+def test_a_secret_in_an_address_reaches_no_terminal_and_no_log(alone: CommandLine, url: str) -> None:
+    for command in ("doctor", "status"):
+        ran = alone.run(command, environment={"NEURON_CACHE_URL": url})
+        assert "s3cr3t" not in ran.stdout + ran.stderr

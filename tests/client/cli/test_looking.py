@@ -53,7 +53,7 @@ def test_a_shared_folder_is_listed_and_a_server_says_why_not(folder: CommandLine
     assert [found["key"] for found in folder.run("ls", "--shared", "--json").json] == [entry.key]
     ran = served.run("ls", "--shared")
     assert ran.status == 2
-    assert "web page" in ran.stderr
+    assert "neff-cache show KEY" in ran.stderr
 
 
 def test_a_key_is_found_by_its_first_digits(folder: CommandLine) -> None:

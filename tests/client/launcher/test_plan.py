@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client import key as client_key
+from client.explaining import differences, shown
 from client.launcher import command, plan
 from client.launcher.passing import NotShared
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.support.launching import Host
 
-OTHERS = {"NKI_FRONTEND": "beta2", "NEURON_FUSE": "1"}
+OTHERS = {"NKI_FRONTEND": "beta2", "NEURON_FUSE_SOFTMAX": "1"}
 WORDS = "--framework XLA -O2 -o o"
 plain = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 
@@ -71,10 +73,10 @@ def document(host: Host, monkeypatch: pytest.MonkeyPatch):
         ("--target trn2", {"XLA_FLAGS": "--a --xla_dump_to=/x"}, "trn2", 2, {"XLA_FLAGS": "--a"}),
         (
             "--target trn2",
-            {"NKI_FRONTEND": "beta2", "NEURON_FUSE": "1"},
+            OTHERS,
             "trn2",
             2,
-            {"NKI_FRONTEND": "beta2", "NEURON_FUSE": "1"},
+            OTHERS,
         ),
         ("--target trn2", {"NEURON_RT_LOG_LEVEL": "x", "NEURON_CACHE_URL": "/x", "HOME": "/x"}, "trn2", 2, {}),
         ("--target trn2", {"NEURON_CC_FLAGS": "--never-on-the-line"}, "trn2", 2, {}),
@@ -88,6 +90,42 @@ def test_target_cores_and_environment_are_those_the_compiler_would_see(
     assert found["extra"] == ({"env": env} if env else {})
     assert found["compiler"] == {"name": "neuronx-cc", "version": "2.27.5334.0+f702b353"}
     assert found["ir"]["format"] == "mlir-text"
+
+
+@pytest.mark.parametrize("name", ["NEURON_HUB_TOKEN", "XLA_SECRET", "NKI_PASS", "NEURON_WANDB"])
+def test_a_value_that_may_be_a_secret_is_in_the_key_and_not_to_be_read(document: Any, name: str) -> None:
+    found = document("--target trn2", **{name: "hunter2-and-more"})
+    assert "hunter2" not in str(found)
+    ((kept, value),) = found["extra"]["env"].items()
+    assert kept == name
+    assert re.fullmatch("sha256:[0-9a-f]{64}", value)
+    # it makes a difference, and `why` says no more than that
+    other = document("--target trn2", **{name: "hunter3"})
+    (difference,) = differences(found, other)
+    assert difference.path == f"extra.env.{name}"
+    assert shown(difference.stored).startswith("differs")
+    # a name is no salt that two variables share
+    assert document("--target trn2", **{f"{name}_2": "hunter2-and-more"})["extra"]["env"][f"{name}_2"] != value
+
+
+def test_two_clusters_whose_services_have_other_addresses_share_their_entries(document: Any) -> None:
+    made_up = {
+        "NEURON_MONITOR_SERVICE_HOST": "10.0.0.7",
+        "NEURON_MONITOR_SERVICE_PORT": "8000",
+        "NEURON_MONITOR_SERVICE_PORT_METRICS": "8000",
+        "NEURON_MONITOR_PORT": "tcp://10.0.0.7:8000",
+        "NEURON_MONITOR_PORT_8000_TCP": "tcp://10.0.0.7:8000",
+        "NEURON_MONITOR_PORT_8000_TCP_PROTO": "tcp",
+        "NEURON_MONITOR_PORT_8000_TCP_PORT": "8000",
+        "NEURON_MONITOR_PORT_8000_TCP_ADDR": "10.0.0.7",
+        "NEURON_MONITOR_NAME": "/job/neuron-monitor",
+        "NEURON_MONITOR_ENV_VERSION": "2",
+        "XLA_SERVER_SERVICE_HOST": "fd00::7",
+    }
+    assert document("--target trn2", **made_up) == document("--target trn2")
+    # what only looks like it is somebody's setting
+    assert document("--target trn2", NEURON_MODEL_NAME="llama")["extra"]
+    assert document("--target trn2", NEURON_SOME_PORT="8000")["extra"]
 
 
 @pytest.mark.parametrize(

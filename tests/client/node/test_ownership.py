@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from client.node.eviction import DAY, Evictor
-from client.node.ownership import MARK, MARKER, TEMPORARY, NotOursError
+from client.node.ownership import MARK, MARKER, TEMPORARY, NotOursError, is_lock_file
 from client.node.tier import NodeTier
 from tests.client.programs import compiled, document, entry_of
 
@@ -215,3 +215,10 @@ print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     assert len(list(root.rglob("entry.json"))) == 64
     assert (root / "v1" / MARKER).read_bytes() == MARK
     assert not list(root.rglob(f"{MARKER}-*"))
+
+
+@pytest.mark.parametrize("ending", ["lock", "1.lock", "failed", "log", "log-12-0123456789abcdef"])
+def test_whatever_stands_beside_a_lock_is_known_as_ours_and_tidied_one_day(ending: str) -> None:
+    assert is_lock_file(f"{'a' * 64}.{ending}")
+    assert not is_lock_file(f"{'a' * 63}.{ending}")
+    assert not is_lock_file(f"notes.{ending}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,7 @@ from client.names import Kind
 from client.transports.direct_lease import DirectLease, Stillness, Waiting, acquire
 from client.transports.entry_folder import EntryFolder
 from client.transports.shared_files import SharedFolder
-from client.wire import Failed, Granted, Holder, Ready
+from client.wire import Failed, Granted, Holder, Ready, Wait
 from tests.client.programs import build, document, entry_of
 
 if TYPE_CHECKING:
@@ -152,3 +154,30 @@ def test_a_count_that_another_party_wrote_is_no_long_wait() -> None:
         else:
             assert isinstance(answer, Granted)
             store.files.clear()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"schema": 1, "state": "he', b"\0" * 100, b"<Error/>"])
+def test_a_lease_that_was_never_written_whole_costs_a_waiter_a_moment(
+    folder: EntryFolder, lease: DirectLease, content: bytes
+) -> None:
+    path = folder.path / "lease-00000001.json"
+    path.write_bytes(content)
+    # its writer may be about to fill it
+    assert isinstance(acquire(lease, folder.now, lambda: None, HOLDER, WAITING), Wait)
+    old = path.stat().st_mtime - 3
+    os.utime(path, (old, old))
+    granted = acquire(lease, folder.now, lambda: None, HOLDER, WAITING)
+    assert isinstance(granted, Granted)
+    assert granted.generation == 2
+
+
+@pytest.mark.parametrize("content", [b'{"schema": 2}', b"[]", b"null"])
+def test_a_lease_of_a_newer_version_is_held_for_as_long_as_ours(
+    folder: EntryFolder, lease: DirectLease, content: bytes
+) -> None:
+    path = folder.path / "lease-00000001.json"
+    path.write_bytes(content)
+    for age, answer in ((20, Wait), (31, Granted)):
+        then = time.time() - age
+        os.utime(path, (then, then))
+        assert isinstance(acquire(lease, folder.now, lambda: None, HOLDER, WAITING), answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -155,7 +156,7 @@ def test_a_program_that_xla_refuses_takes_no_steps_of_the_generator(monkeypatch:
         def __call__(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
             return plan.executable(inputs)
 
-    wrapped = Program(Refusing(), plan.inputs, plan.numbers, plan.returns, plan.draws)
+    wrapped = replace(plan, executable=Refusing())
     monkeypatch.setitem(dispatch._plans, key, wrapped)
     torch.ops.neuron_device.forget()
     torch.manual_seed(5)
