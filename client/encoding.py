@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from client.admission.memory import memory_limit
 from client.errors import FormatError
-from client.neff import GZIP_MAGIC, HEADER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +61,8 @@ class Limited:
 
 def worth_encoding(data: bytes) -> bool:
     """Return whether a probe of ``data`` promises that zstd saves 10 % or more."""
+    from client.neff import GZIP_MAGIC, HEADER_SIZE  # noqa: PLC0415 - the import of the cache is light
+
     if len(data) < _MIN_SIZE or GZIP_MAGIC in (data[:2], data[HEADER_SIZE : HEADER_SIZE + 2]):
         return False
     import zstandard  # noqa: PLC0415 - a job that only reads plain outputs never needs it

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeAlias
 
-from client import encoding
 from client.transports.base import TooLarge, Unwanted
 
 if TYPE_CHECKING:
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
     Wants: TypeAlias = Callable[[Entry], bool]
 
+_ALWAYS = 64 << 20
+"""Bytes of an output that any process may hold."""
 _wants: ContextVar[Wants | None] = ContextVar("neff_cache_wants", default=None)
 
 
@@ -35,6 +36,10 @@ def check_room(entry: Entry, output: Output) -> None:
 
     Its size is another party's word, and is not yet believed.
     """
+    if output.size <= _ALWAYS:
+        return
+    from client import encoding  # noqa: PLC0415 - the import of the cache is light
+
     if output.size > encoding.largest():
         raise TooLarge(
             f"{output.name} of {entry.kind}/{entry.key} is said to hold {output.size} bytes, and this process reads"
