@@ -16,6 +16,7 @@ from sqlalchemy import text
 from cache_server import metrics_reference
 from cache_server.metric_projects import OTHER
 from cache_server.metrics import Metrics
+from cache_server.services.scrubbing import MOST_IN_A_ROW
 from tests.cache_server.harness import build
 from tests.support.http_calls import Caller
 from tests.support.postgres import postgres
@@ -102,7 +103,7 @@ def _leases(caller: Caller, scrapes: _Scrapes) -> None:
 
 
 def _upkeep(server: Server, caller: Caller, scrapes: _Scrapes) -> None:
-    """A damaged output, a scrub, a quota that is too small, and a collection."""
+    """A damaged output, a scrub, another one that finds damage alone, a quota that is too small, and a collection."""
     damaged = build("damaged")
     assert caller.publish(damaged).status == 201
     place = server.data / "store" / damaged.address.path
@@ -111,6 +112,12 @@ def _upkeep(server: Server, caller: Caller, scrapes: _Scrapes) -> None:
     assert caller.call("POST", f"{damaged.path}/suspect", {"sha256": neff.sha256}).json() == {"state": "quarantined"}
     assert caller.call("POST", "/admin/v1/scrub", {}).status == 202
     scrapes.until("neff_cache_scrub_ended_timestamp_seconds")
+    for number in range(MOST_IN_A_ROW):
+        each = build(f"damaged {number}", log=None)
+        assert caller.publish(each).status == 201
+        (server.data / "store" / each.address.path / each.entry.outputs[0].sha256).write_bytes(b"x" * neff.size)
+    assert caller.call("POST", "/admin/v1/scrub", {}).status == 202
+    scrapes.until("neff_cache_scrub_stopped")
     assert caller.call("PUT", "/admin/v1/projects/default/quota", {"max_bytes": 10}).status == 204
     assert caller.call("PUT", build("large").blob(), build("large").stored["model.neff"]).status == 507
     assert caller.call("POST", "/admin/v1/collect", {}).json()["state"] == "done"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from client import remote as remote_module
-from client.errors import Denied, LeaseLost, Unreachable
+from client.errors import Denied, LeaseLost, Refused, Unreachable
 from client.names import Kind
 from client.remote import UNAVAILABLE, Remote
 from client.transports.base import Damaged
@@ -195,3 +195,15 @@ def test_an_upload_that_does_not_end_lets_the_job_go_on(store, monkeypatch, capl
     assert remote.publish(entry_of(document(), outputs), outputs, None) is UNAVAILABLE
     assert "has not ended" in caplog.text
     ended.set()
+
+
+def test_a_quota_of_leases_costs_leases_and_nothing_else(store, clock, remote):
+    """Reads go on: only the right to compile for all was refused."""
+    refused = Refused("this token holds 4096 leases", status=429, name="too_many_leases")
+    store.faults["acquire"] = _takes(clock, 0.0, refused)
+    for _ in range(5):
+        answer = remote.acquire(
+            Kind.GRAPH, KEY, HOLDER, wait_seconds=0, seen_generation=None, retry_failed=False, may_publish=True
+        )
+        assert answer is UNAVAILABLE
+    assert remote.fetch(Kind.GRAPH, KEY) is None
