@@ -214,7 +214,7 @@ class Passage:
             self._status = message["status"]
             given = message["headers"]
             message["headers"] = [*given, (b"x-request-id", self.request_id.encode())]
-            if not any(name == b"cache-control" for name, _ in given):
+            if b"cache-control" not in dict(given):
                 # a cache in between would hand one caller's answer, or refusal, to the next
                 message["headers"].append((b"cache-control", b"no-store"))
             if self._service.readiness.draining:

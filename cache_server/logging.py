@@ -22,7 +22,11 @@ def _cleaned(
     _logger: structlog.typing.WrappedLogger, _method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
     """Leave nothing in a line that moves a cursor: paths, labels and errors are what callers sent."""
-    return {name: cleaned_value(value) for name, value in event.items()}
+    return {
+        # nearly every value is plain, and nearly every request is a line
+        name: value if isinstance(value, str) and value.isprintable() else cleaned_value(value)
+        for name, value in event.items()
+    }
 
 
 def _clean_traceback(out: TextIO, raised: structlog.typing.ExcInfo) -> None:

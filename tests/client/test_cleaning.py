@@ -62,7 +62,7 @@ def test_an_error_that_quotes_others_is_clean_wherever_it_is_shown(error: NeffCa
 
 
 def test_commands_print_what_others_wrote_cleaned(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(("label",), [(HOSTILE, "two\nlines\tand a tab")])
+    print_table(("", ""), [(HOSTILE, "two\nlines\tand a tab")])
     print_text(HOSTILE)
     say(HOSTILE)
     out, err = capsys.readouterr()
