@@ -29,15 +29,15 @@ def _reduced(storage: torch.UntypedStorage) -> tuple[Any, ...]:
         return reduce_storage(storage)  # type: ignore[no-any-return,no-untyped-call]
     # In the message itself, not in shared memory beside it: that has to outlive the start of the process it is for, and
     # is 64 MB in most containers. Views of one storage that are sent together share memory there too.
-    content = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage.cpu()).numpy().tobytes()  # type: ignore[call-overload]
+    content = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage.cpu()).numpy().tobytes()  # type: ignore[no-untyped-call]
     return _arrived, (content, storage.device.index)
 
 
 def _arrived(content: bytes, index: int) -> torch.UntypedStorage:
     """Return the storage in this process; raises RuntimeError if it has no such device, or was forked after its use."""
-    storage = torch.UntypedStorage(len(content), device=torch.device(DEVICE, index))
+    storage = torch.UntypedStorage(len(content), device=torch.device(DEVICE, index))  # type: ignore[no-untyped-call]
     if content:
-        storage.copy_(torch.UntypedStorage.from_buffer(content, dtype=torch.uint8))  # type: ignore[attr-defined]
+        storage.copy_(torch.UntypedStorage.from_buffer(content, dtype=torch.uint8))
     return storage
 
 
@@ -57,4 +57,4 @@ def _refuse_to_share() -> None:
             )
         return shared(storage)
 
-    torch.UntypedStorage.share_memory_ = share_memory_  # type: ignore[method-assign,assignment]
+    torch.UntypedStorage.share_memory_ = share_memory_  # type: ignore[method-assign]

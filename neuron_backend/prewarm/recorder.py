@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from client.names import Kind
     from client.pulling import Progress
     from neuron_backend.compilers.base import Compiler
-    from neuron_backend.lowering import UnsupportedOperator
+    from neuron_backend.lowering import NotLowered
     from neuron_backend.module import Module, Signature
     from neuron_backend.runtimes.base import Executable
 
@@ -89,7 +89,7 @@ class Recorder:
         self._asked: dict[tuple[Kind, str], _Asked] = {}
         self._results: dict[tuple[Kind, str], Future[Program]] = {}
         self._of_bucket: list[tuple[Kind, str]] = []
-        self._unsupported: list[UnsupportedOperator] = []
+        self._unsupported: list[NotLowered] = []
 
     @property
     def has_float64(self) -> bool:
@@ -111,12 +111,12 @@ class Recorder:
                     self._results[name] = self._pool.submit(self._compile, self._asked[name], self._cache)
         return Unrun(kind, module)
 
-    def unsupported(self, error: UnsupportedOperator) -> None:
+    def unsupported(self, error: NotLowered) -> None:
         """Keep what has no program."""
         with self._lock:
             self._unsupported.append(error)
 
-    def take(self) -> tuple[tuple[tuple[Kind, str], ...], tuple[UnsupportedOperator, ...]]:
+    def take(self) -> tuple[tuple[tuple[Kind, str], ...], tuple[NotLowered, ...]]:
         """Return kind and key of the programs that were asked for since the last call, and the graphs without one."""
         with self._lock:
             answer = tuple(self._of_bucket), tuple(self._unsupported)
