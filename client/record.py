@@ -129,7 +129,8 @@ def _turn(path: Path, clock: Callable[[], float], sleep: Callable[[float], None]
 def _lock_beside(path: Path) -> Path:
     """Return ``<path>.lock``, or a name that all processes make of it alike where that one would be too long."""
     name = f"{path.name}.lock"
-    if len(os.fsencode(name)) > os.pathconf(path.parent, "PC_NAME_MAX"):
+    # not os.pathconf, which lets no other thread run while it waits, for ever on a file system that is gone
+    if len(os.fsencode(name)) > os.statvfs(path.parent).f_namemax:
         name = f".neff-cache-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:32]}.lock"
     return path.with_name(name)
 

@@ -3,7 +3,8 @@
 A network file system whose server is gone, or a FUSE daemon that stands still, keeps a call in the kernel for ever, and
 no signal but SIGKILL ends it. So where that can happen a call is made on a thread of its own, and whoever waits for it
 goes on without when it has not moved for a while. Such a thread keeps nobody from exiting. On a disk of this machine
-calls are made as ever: `client.mounts` tells the two apart.
+calls are made as ever: `client.mounts` tells the two apart. What is called must let other threads run while it waits,
+as `os.stat` and the like do, and `os.pathconf` does not.
 """
 
 from __future__ import annotations
