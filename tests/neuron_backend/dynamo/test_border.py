@@ -117,6 +117,58 @@ def test_what_a_backward_writes_is_seen_by_who_holds_the_tensor(change: str, *, 
     assert (unlowered.NAME in neuron_backend.get_fallback_ops()) is fallback
 
 
+# ------------------------------------------------------------------------------------------- writes in forward
+
+
+@torch.library.custom_op("neff_cache_tests::bump", mutates_args={"held"})
+def bump(held: torch.Tensor, by: float) -> None:
+    """Write to an argument, as a user's own operator may."""
+    held.add_(by)
+
+
+@bump.register_fake
+def _(held: torch.Tensor, by: float) -> None:
+    del held, by
+
+
+def set_(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        a.set_(b)
+    return x + 1
+
+
+FORWARD: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]] = {
+    "running statistics": lambda x, a, b: nn.functional.batch_norm(x.view(2, 2), a, b, training=True),
+    "running statistics, undeclared": lambda x, a, b: torch.native_batch_norm(
+        x.view(2, 2), None, None, a, b, training=True, momentum=0.1, eps=1e-5
+    )[0],
+    "an operator of the user's": lambda x, a, _: (bump(a, 2.0), x + a.sum())[1],
+    "an operator of the user's, on a view": lambda x, a, _: (bump(a[1:], 2.0), x + a.sum())[1],
+    "another storage": set_,
+    "another size": lambda x, a, _: (a.resize_(1), x + 1)[1],
+    "two that change places": lambda x, a, b: (a.copy_(b.clone() + 0 * b.copy_(a)), x + 1)[1],
+    "hidden from autograd": lambda x, a, _: (a.data.mul_(2), x * a.sum())[1],
+    "random numbers": lambda x, a, _: (a.normal_().zero_(), x + 1)[1],
+    "a list": lambda x, a, b: (torch._foreach_mul_([a, b], 2.0), x + a.sum())[1],
+    "a mask": lambda x, a, b: (a.masked_fill_(b > 5, 7), x + 1)[1],
+}
+
+
+@pytest.mark.parametrize("name", FORWARD)
+@pytest.mark.share(4)
+def test_what_a_forward_writes_is_what_aot_eager_writes(name: str) -> None:
+    outcomes = []
+    for backend in ("aot_eager", "neuron"):
+        torch._dynamo.reset()
+        inputs = [numbers(4).requires_grad_(), numbers(2), numbers(2, 5)]
+        versions = [each._version for each in inputs]
+        result = torch.compile(FORWARD[name], backend=backend)(*inputs)
+        result.sum().backward()
+        changed = [each._version > before for each, before in zip(inputs, versions, strict=True)]
+        outcomes.append((state([result, *inputs, inputs[0].grad]), changed))
+    assert outcomes[0] == outcomes[1]
+
+
 # --------------------------------------------------------------------------------- what a training forward holds
 
 
