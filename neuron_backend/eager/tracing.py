@@ -162,16 +162,22 @@ def _layouts(call: Call) -> list[Layout | None]:
 def _inferred(call: Call) -> list[torch.Tensor | None]:
     operator = call.operator
     tensors = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device="cpu") for each in call.tensors]
+    before = [tensors[position] for position in call.written]
+    outs = {argument.name for argument in operator.arguments if argument.out}
+    if outs:  # such an operator writes nothing else; what is empty is resized without a warning
+        for position in call.written:
+            tensors[position] = torch.empty(0, dtype=tensors[position].dtype, device="cpu")
     args, kwargs = _arguments(call, tensors)
-    outs = {argument.name: kwargs[argument.name] for argument in operator.arguments if argument.out}
     result = operator.function(*args, **kwargs)
     new, _ = _new(operator, corrected(operator.overload, result, args, kwargs))
     written = [tensors[position] for position in call.written]
-    if outs and any(tensors[position].shape != call.tensors[position].shape for position in call.written):
-        # where out= is resized, inference has it plain, and the kernels as they would have a new tensor
-        rest = {name: value for name, value in kwargs.items() if name not in outs}
-        written = tree_leaves(operator.overload.overloadpacket(*args, **rest))
-    return [*new, *written]
+    if not outs:
+        return [*new, *written]
+    if all(one.shape == other.shape for one, other in zip(before, written, strict=True)):
+        return [*new, *before]
+    # where out= is resized, inference has it plain, and the kernels as they would have a new tensor
+    rest = {name: value for name, value in kwargs.items() if name not in outs}
+    return [*new, *tree_leaves(operator.overload.overloadpacket(*args, **rest))]
 
 
 def _unless_plain(layout: Layout) -> Layout | None:
