@@ -220,10 +220,10 @@ class InProcess:
         return status, b"".join(message.get("body", b"") for message in sent)
 
     def files(self) -> list[str]:
-        """All files of the store, relative to its root, without the lock."""
-        root = self.store_root
+        """All files of the store, relative to its root, without its lock and its marker."""
+        root, own = self.store_root, {".server.lock", ".neff-cache-store"}
         return sorted(
-            str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name != ".server.lock"
+            str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name not in own
         )
 
     def output_path(self, built: Built, name: str = MAIN_OUTPUT) -> Path:

@@ -131,11 +131,12 @@ def test_servers_on_postgresql_need_not_stop_for_a_repair(place: Place) -> None:
 
 def test_the_scrub_finds_damage_and_goes_once_around(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scrub, "_PAGE", 3)
-    every = [build(str(number)) for number in range(7)]
-    for built in every:
+    # fewer than make the scrub rest: that many in a row are the store's fault
+    missing = [build(str(number)) for number in range(3)]
+    for built in missing:
         place.server.service.catalogue.add(built.address, built.entry)
-    sound, flipped = build("sound"), build("flipped")
-    for built in (sound, flipped):
+    sound, flipped, *others = (build(name) for name in ("sound", "flipped", "a", "b", "c", "d"))
+    for built in (sound, flipped, *others):
         place.server.publish(built)
     place.files.write(place.output(flipped), bytes(flipped.entry.outputs[0].size))
     service = place.server.service
@@ -156,7 +157,13 @@ def test_the_scrub_finds_damage_and_goes_once_around(place: Place, monkeypatch: 
     progress = scrubbing.run()
     assert progress is not None
     assert progress.ended is not None
-    assert (progress.entries, progress.quarantined) == (len(every) + 2, len(every) + 1)
+    assert (progress.entries, progress.quarantined) == (len(missing) + 2 + len(others), 0)
+    assert scrubbing.suspected() == len(missing) + 1
+    monkeypatch.setattr(scrub, "AGAIN_SECONDS", 0.0)  # what looked damaged is looked at again ten minutes later
+    for _ in range(2):  # a page each time
+        progress = scrubbing.run()
+        assert progress is not None
+    assert progress.quarantined == len(missing) + 1
     assert place.server.call("GET", sound.artifact).content == sound.stored[MAIN_OUTPUT]
     assert _found(place) == []
 

@@ -69,7 +69,7 @@ def test_the_server_starts_with_the_settings_it_is_given(
     names = {name for name in services["server"]["environment"] if name.startswith("NEFF_CACHE_")}
     assert names <= {f"NEFF_CACHE_{field.upper()}" for field in Settings.model_fields}
     settings = settings_of(services, monkeypatch)
-    assert settings.host_names() == {"localhost", "127.0.0.1", "server"}
+    assert settings.host_names() == {"localhost", "127.0.0.1", "[::1]", "server"}
     assert settings.log_format == "json"
 
 

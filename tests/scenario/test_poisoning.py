@@ -293,7 +293,7 @@ LIES = {
     "an entry of staging, its project rewritten": "ci (.*) does not speak for graph in project prod",
     "an entry by a revoked key": "which was revoked",
     "an output of 8 EiB": "too large",
-    "an output of 4 PiB, signed": "holds 0 bytes",
+    "an output of 4 PiB, signed": "is said to hold 4503599627370496 bytes",
     "an output called ../../evil": "no output name",
     "a pickle in place of the entry": "header cannot be read",
     "a pickle in place of the program": "it is not what release",

@@ -320,14 +320,14 @@ def test_what_a_stop_cuts_is_told_so_and_leaves_no_traceback_and_no_file(tmp_pat
         answers = []
         with ExitStack() as stack:
             calls = [
-                ("PUT", f"/v1/default/graph/entries/{'a' * 64}/blobs/{'b' * 64}", b"x" * 100_000),
+                ("PUT", f"/v1/default/graph/entries/{'a' * 64}/blobs/{'b' * 64}", b"x" * 3_000_000),
                 ("POST", "/v1/default/lookup", b"{"),
             ]
             connections = []
             for method, path, body in calls:
                 connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), 30))
                 head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
-                connection.sendall(head.encode() + b"Content-Length: 500000\r\n\r\n" + body)
+                connection.sendall(head.encode() + b"Content-Length: 5000000\r\n\r\n" + body)
                 connections.append(connection)
             uploads = tmp_path / "data" / "store" / ".uploads"
             wait_until(lambda: any(uploads.iterdir()), "an upload that is taken in")
