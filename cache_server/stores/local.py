@@ -83,7 +83,8 @@ class LocalStore:
             raise StoreError(
                 f"the store folder {self.root} holds what neff-cache did not make ({stranger!r}), and old files are"
                 " deleted in a store: name a new or empty folder with --store; if it is a store all the same, make an"
-                f" empty file {MARKER} in it"
+                f" empty file {MARKER} in it",
+                lasting=True,
             )
         with contextlib.suppress(FileExistsError):
             marker.touch(mode=FILE_MODE, exist_ok=False)
@@ -363,5 +364,5 @@ def _read(path: Path) -> bytes:
     with path.open("rb") as file:
         data = file.read(min(os.fstat(file.fileno()).st_size, MAX_SMALL_OBJECT) + 1)
     if len(data) > MAX_SMALL_OBJECT:
-        raise StoreError(f"{path} is longer than the {MAX_SMALL_OBJECT} bytes that are read")
+        raise StoreError(f"{path} is longer than the {MAX_SMALL_OBJECT} bytes that are read", lasting=True)
     return data

@@ -189,7 +189,7 @@ class S3Store:
                 return None
             try:
                 if opened.size > MAX_SMALL_OBJECT:
-                    raise StoreError(f"{name} is longer than the {MAX_SMALL_OBJECT} bytes that are read")
+                    raise StoreError(f"{name} is longer than the {MAX_SMALL_OBJECT} bytes that are read", lasting=True)
                 data = b"".join(opened.chunks())
             finally:
                 opened.close()

@@ -16,6 +16,7 @@ from cache_server.address import Address
 from cache_server.app import create_app
 from cache_server.service import Service
 from cache_server.settings import Settings
+from cache_server.stores.local import MARKER, SERVER_LOCK
 from client.key import key_of
 from client.names import MAIN_OUTPUT, Kind
 from client.wire import Entry, Output, Producer
@@ -221,9 +222,11 @@ class InProcess:
 
     def files(self) -> list[str]:
         """All files of the store, relative to its root, without its lock and its marker."""
-        root, own = self.store_root, {".server.lock", ".neff-cache-store"}
+        root = self.store_root
         return sorted(
-            str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name not in own
+            str(path.relative_to(root))
+            for path in root.rglob("*")
+            if path.is_file() and path.name not in {SERVER_LOCK, MARKER}
         )
 
     def output_path(self, built: Built, name: str = MAIN_OUTPUT) -> Path:

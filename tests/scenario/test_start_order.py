@@ -193,17 +193,22 @@ def test_a_stop_while_it_waits_is_a_stop(start: Callable[..., Started], database
     assert "Traceback" not in server.log
 
 
-@pytest.mark.parametrize("wrong", ["no such database", "no such bucket", "a folder that is a file"])
+@pytest.mark.parametrize(
+    "wrong", ["no such database", "no such bucket", "a folder that is a file", "a folder of somebody else's"]
+)
 def test_what_an_operator_must_mend_ends_the_start_with_one_sentence(
     start: Callable[..., Started], database: tuple[Later, str], bucket: tuple[Later, str], tmp_path: Path, wrong: str
 ) -> None:
     for later, _ in (database, bucket):
         later.start()
     (tmp_path / "file").write_text("")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "holiday.jpg").write_text("")
     given = {
         "no such database": {"database": make_url(database[1]).set(database="none").render_as_string()},
         "no such bucket": {"store": bucket[1].replace("s3://neffs", "s3://no-such-bucket")},
         "a folder that is a file": {"store": str(tmp_path / "file" / "store")},
+        "a folder of somebody else's": {"store": str(tmp_path / "other")},
     }[wrong]
     server = start(**given)
     assert server.process.wait(_LONG) == 1
