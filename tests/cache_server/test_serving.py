@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cache_server.harness import build, sha256
+from tests.fakes.waiting import HANG_SECONDS, wait_until
 from tests.support.servers import Server, running_server
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def _connect(server: Server) -> http.client.HTTPConnection:
     host, port = server.url.removeprefix("http://").split(":")
-    return http.client.HTTPConnection(host, int(port), timeout=20)
+    return http.client.HTTPConnection(host, int(port), timeout=HANG_SECONDS)
 
 
 def _call(server: Server, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
@@ -64,10 +65,7 @@ def _ask(server: Server, built: Built, wait_seconds: float = 0) -> dict[str, Any
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end, "it did not happen within 10 s"
-        time.sleep(0.01)
+    wait_until(condition, "what the test waits for")
 
 
 def _metric(server: Server, name: str) -> float:
@@ -99,7 +97,7 @@ def test_entries_outlive_the_server_even_when_it_is_killed(tmp_path: Path) -> No
 def test_a_second_server_on_the_same_data_is_refused_in_one_sentence(server: Server) -> None:
     command = [sys.executable, "-m", "client.cli", "serve", "--port", "0", "--data-dir", str(server.data)]
     environment = {**os.environ, "XDG_CONFIG_HOME": str(server.config)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 1
     assert done.stdout == ""
     assert "another neff-cache server already uses" in done.stderr
@@ -110,7 +108,7 @@ def test_a_second_server_on_the_same_data_is_refused_in_one_sentence(server: Ser
 def test_a_port_that_is_taken_is_said_in_one_sentence(server: Server, tmp_path: Path) -> None:
     port = server.url.rpartition(":")[2]
     command = [sys.executable, "-m", "client.cli", "serve", "--port", port, "--data-dir", str(tmp_path / "other")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 1
     assert "--port" in done.stderr
     assert "Traceback" not in done.stderr

@@ -187,7 +187,7 @@ def test_a_compiler_that_is_killed_is_a_passing_failure_and_the_next_compile_wor
 
 
 def test_a_compile_over_its_time_limit_is_stopped_wholly(subject: Subject) -> None:
-    compiler = subject.make(NEURON_CACHE_COMPILE_LIMIT="3")
+    compiler = subject.make(NEURON_CACHE_COMPILE_LIMIT="10")
     configuration = compiler.configuration(Kind.EAGER)
     compiler.compile(ADD, configuration)
     with subject.hanging():

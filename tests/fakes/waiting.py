@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+HANG_SECONDS = 90.0
+"""More than anything takes on a machine with ten times the work that it has processors for."""
 
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
-    """Return once ``condition`` holds; fail after ``seconds``."""
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = HANG_SECONDS) -> None:
+    """Return once ``condition`` holds; fail after ``seconds``, which are a limit for hangs and no measure of speed."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s in vain: {what}"

@@ -27,6 +27,7 @@ from cache_server.services.fsck import Fsck
 from cache_server.stores.local import LocalStore
 from client.names import MAIN_OUTPUT
 from tests.cache_server.harness import build
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.http_calls import Answer, Caller
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Forks:
         self._process.stdin.flush()
         pid = int(self._process.stdout.readline())
         self._alive.add(pid)
-        end = time.monotonic() + 30
+        end = time.monotonic() + HANG_SECONDS
         while True:
             with contextlib.suppress(FileNotFoundError):
                 for line in output.read_text().splitlines():
@@ -99,7 +100,7 @@ class Forks:
         self.wait(pid)
 
     def wait(self, pid: int) -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + HANG_SECONDS
         while pid in self._alive:
             try:
                 os.kill(pid, 0)
@@ -114,7 +115,7 @@ class Forks:
             self.kill(pid)
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(20)
+        self._process.wait(HANG_SECONDS)
         assert self._process.stdout is not None
         self._process.stdout.close()
 
@@ -149,7 +150,7 @@ def _fsck(data: Path, *, deep: bool = False) -> Report:
 
 def _clean_soon(data: Path) -> Report:
     """Check beside the server until its first sweep has been around, 10 s at most."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + HANG_SECONDS
     while True:
         report = _fsck(data)
         if report.is_clean or time.monotonic() > end:

@@ -23,6 +23,7 @@ from cache_server import maintenance
 from cache_server.settings import Settings
 from client.names import MAIN_OUTPUT
 from tests.cache_server.harness import build, sha256
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.http_calls import Answer, Caller
 from tests.support.servers import running_server
 
@@ -159,7 +160,10 @@ class Client:
     def _break_off(self, built: Built) -> None:
         data = built.stored[MAIN_OUTPUT]
         head = f"PUT {built.blob()} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self._caller.token}\r\n"
-        with contextlib.suppress(OSError), socket.create_connection(self._caller.address, timeout=10) as connection:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(self._caller.address, timeout=HANG_SECONDS) as connection,
+        ):
             connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data[: len(data) // 2])
 
     def _lie(self, built: Built) -> None:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tests.fakes.waiting import HANG_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
@@ -37,14 +39,14 @@ class Server:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=HANG_SECONDS) as answer:
             return json.load(answer)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """End the server and return its status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        status = self.process.wait(timeout=30)
+        status = self.process.wait(timeout=HANG_SECONDS)
         if self.process.stdout is not None:
             self.process.stdout.close()
         return status

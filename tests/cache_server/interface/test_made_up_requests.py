@@ -96,7 +96,7 @@ def _judge(server: Server, *options: str, seconds: float) -> str:
 
 def test_every_call_keeps_its_word_to_callers_who_keep_or_break_theirs(tmp_path: Path) -> None:
     with running_server(tmp_path) as server:
-        _judge(server, "--phases=fuzzing,stateful", "--max-examples=2", "--seed=4", seconds=110)
+        _judge(server, "--phases=fuzzing,stateful", "--max-examples=2", "--seed=4", seconds=280)
         assert server.process.poll() is None
 
 
