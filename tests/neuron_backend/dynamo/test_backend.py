@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +16,7 @@ from torch.nn import functional
 import neuron_backend
 from client.names import Kind
 from neuron_backend import programs
+from neuron_backend.eager import dispatch
 from tests.support.unlowered import NAME, unlowered
 
 if TYPE_CHECKING:
@@ -211,3 +214,23 @@ def test_a_second_compile_of_one_graph_is_a_hit():
     before = programs.cache_stats()["compiles"]
     compiled(lambda a: a.sin() * 3)(x)
     assert programs.cache_stats()["compiles"] == before
+
+
+def test_threads_make_the_first_call_of_one_model_beside_first_operators_of_others():
+    model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.LayerNorm(7), nn.Linear(7, 2))
+    batch = torch.randn(3, 5)
+    expected = model(batch)
+    run = compiled(model.to("neuron"))
+    gate = threading.Barrier(10)
+
+    def work(number: int) -> torch.Tensor:
+        gate.wait()
+        if number < 8:
+            return run(batch.to("neuron"))
+        return (batch[0].to("neuron").repeat(number) * number).relu()
+
+    with ThreadPoolExecutor(10) as pool, dispatch.without_plans():
+        *answers, eight, nine = pool.map(work, range(10))
+    assert all(same(answer, expected) for answer in answers)
+    for number, answer in ((8, eight), (9, nine)):
+        assert same(answer, (batch[0].repeat(number) * number).relu())

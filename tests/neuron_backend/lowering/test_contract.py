@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -289,3 +290,17 @@ def test_an_operator_is_traced_alike_wherever_it_is_called(
     with surroundings():
         after = torch._C._dispatch_tls_local_exclude_set(), torch._C._dispatch_tls_local_include_set()
     assert [str(each) for each in before] == [str(each) for each in after], "and leaves them as they were"
+
+
+def test_other_threads_call_compiled_functions_while_an_operator_is_traced() -> None:
+    compiled = torch.compile(torch.nn.Linear(2, 2).requires_grad_(requires_grad=False), backend="eager")
+    batch, call = torch.ones(1, 2), torch.nn.Module.__call__
+    expected = compiled(batch)
+
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        with ThreadPoolExecutor(1) as pool:
+            assert torch.equal(pool.submit(compiled, batch).result(300), expected)
+        assert torch.nn.Module.__call__ is call
+        return [x * 2]
+
+    assert "aten.mul" in trace(function, [torch.ones(3)]).code
