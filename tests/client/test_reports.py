@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
+import threading
 import urllib.request
 from typing import TYPE_CHECKING
 
 from client.cache import Cache
 from client.names import Kind
-from client.remote import REPORT_LIMIT
 from tests.client.programs import compiled, document
 from tests.client.transports.raw_server import RawServer, answer
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.servers import Server, running_server
 
 if TYPE_CHECKING:
@@ -110,17 +110,19 @@ def test_a_report_names_what_was_used_and_nothing_of_the_process(tmp_path: Path)
 def test_a_server_that_takes_no_report_holds_an_exit_up_for_no_longer_than_the_bound(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    over, ended = threading.Event(), threading.Event()
+
     def deaf(_: socket.socket) -> None:
-        time.sleep(3 * REPORT_LIMIT)
+        over.wait(HANG_SECONDS)
+        ended.set()
 
     with RawServer(_script(deaf)) as server:
         cache = _cache(tmp_path / "node", server.url, NEURON_CACHE_MODE="ro")
         cache.get_or_compile(document(), compiled)
-        begin = time.monotonic()
         cache.close()
-        took = time.monotonic() - begin
+        assert not ended.is_set(), "the exit waited for the server"
+        over.set()
         assert _reports(server)
-    assert took < 2.5 * REPORT_LIMIT
     assert not [record for record in caplog.records if "report" in record.getMessage()]
 
 
