@@ -90,6 +90,10 @@ _AS_ON_THE_CPU = (
     aten.convolution.default,
     aten.convolution_backward.default,
     aten.geqrf.default,
+    aten.reflection_pad2d_backward.default,
+    aten.reflection_pad3d_backward.default,
+    aten.replication_pad2d_backward.default,
+    aten.replication_pad3d_backward.default,
 )
 
 
