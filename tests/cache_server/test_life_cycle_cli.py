@@ -231,6 +231,7 @@ def test_a_newer_schema_suits_a_server_that_runs_and_an_older_one_does_not(eithe
     assert either.call("GET", "/readyz").status_code == 200
 
 
+@pytest.mark.once  # another user has to reach the interpreter
 @pytest.mark.parametrize("broken", ["data folder", "store", "database", "lock", "link"])
 def test_check_config_says_no_where_a_server_could_not_write(broken: str) -> None:
     # pytest closes its own folder to other users at every start
