@@ -12,12 +12,10 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 from torch._guards import CompileContext, TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from client.names import Kind
 from neuron_backend import _autoload, programs
 from neuron_backend.dynamo.border import Sight, take_border
-from neuron_backend.dynamo.calling import bind
+from neuron_backend.dynamo.calling import Pending, bind
 from neuron_backend.dynamo.options import Options, refuse_dynamic
 from neuron_backend.dynamo.partition import partition
 from neuron_backend.dynamo.places import APART, ByPlace, Layout
@@ -126,9 +124,14 @@ def _own_context() -> TracingContext:
 def _aot_compiled(
     graph: GraphModule, example_inputs: Sequence[Any], sight: Sight, *, options: Options, name: str
 ) -> Callable[..., Any]:
+    pending = Pending()
+
     def forward(graph: GraphModule, examples: Sequence[Any]) -> Callable[[list[Any]], Any]:
         sight.add(graph)
-        return _program(graph, examples, name=f"forward graph {name}", options=options)
+        return _program(graph, examples, pending, name=f"forward graph {name}", options=options)
+
+    def backward(graph: GraphModule, examples: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        return _program(graph, examples, pending, name=f"backward graph {name}", options=options)
 
     def cut(joint: GraphModule, joint_inputs: Sequence[Any], **how: Any) -> tuple[GraphModule, GraphModule]:
         sight.add(joint)
@@ -136,14 +139,16 @@ def _aot_compiled(
 
     compiler = aot_autograd(
         fw_compiler=forward,
-        bw_compiler=partial(_program, name=f"backward graph {name}", options=options),
+        bw_compiler=backward,
         partition_fn=cut,
         decompositions=decompositions_for_graphs(),
         keep_inference_input_mutations=False,
     )
-    # the fused attention kernels of the CPU have backward operators of their own, that no Neuron compiler knows
-    with TRACING, sdpa_kernel([SDPBackend.MATH]):
-        return compiler(graph, example_inputs)
+    with TRACING:
+        compiled: Callable[..., Any] = compiler(graph, example_inputs)
+    if torch._dynamo.config.suppress_errors:  # noqa: SLF001 - then Dynamo is to hear of a failure in time to go on without
+        pending.compile()
+    return compiled
 
 
 def _written(metadata: ViewAndMutationMeta | None, count: int) -> tuple[frozenset[int], frozenset[int]]:
@@ -158,9 +163,9 @@ def _written(metadata: ViewAndMutationMeta | None, count: int) -> tuple[frozense
 
 
 def _program(
-    graph: GraphModule, _example_inputs: Sequence[Any], *, name: str, options: Options
+    graph: GraphModule, _example_inputs: Sequence[Any], pending: Pending, *, name: str, options: Options
 ) -> Callable[[list[Any]], Any]:
-    """Lower and compile one of AOTAutograd's graphs."""
+    """Lower one of AOTAutograd's graphs, to be compiled with those that are ``pending``."""
     lowered = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
     try:
         border = take_border(lowered)
@@ -173,10 +178,10 @@ def _program(
         draws = draws_of(lowered)
         nothing = not (results.positions or checks or draws)
         module = None if nothing and not look else lower(lowered, float64=programs.has_float64(), checks=look)
-        executable = None if module is None or (nothing and not module.checks) else programs.get(Kind.GRAPH, module)
+        program = None if module is None or (nothing and not module.checks) else pending.add(module)
     except NotLowered as error:
         return make_boxed_func(_plain(graph, error, name, options))
-    return make_boxed_func(bind(executable, graph, border, used, results, draws, checks))
+    return make_boxed_func(bind(program, graph, border, used, results, draws, checks))
 
 
 def _plain(graph: GraphModule, error: NotLowered, name: str, options: Options) -> Callable[..., Any]:

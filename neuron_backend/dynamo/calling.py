@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
+from client.names import Kind
 from neuron_backend import programs
 from neuron_backend.dynamo.aliases import shared
 from neuron_backend.lowering import is_random
@@ -20,11 +23,44 @@ if TYPE_CHECKING:
 
     from neuron_backend.dynamo.border import Border
     from neuron_backend.lowering import Check, Results
+    from neuron_backend.module import Module
     from neuron_backend.runtimes.base import Executable
 
 DEVICE = "neuron"
 
 _device = torch.ops.neuron_device
+
+
+class Pending:
+    """The programs of one graph, its backward's too: all are compiled when the first of them is called.
+
+    Not before: Dynamo holds a lock of the whole process while a backend works, under which every other thread's first
+    call of anything waits. Safe to use from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[Module] = deque()
+        self._loaded: list[Executable] = []
+
+    def add(self, module: Module) -> Callable[[], Executable]:
+        """Return what gives the program of ``module``, and raises what `programs.get` raises."""
+        position = len(self._loaded) + len(self._waiting)
+        self._waiting.append(module)
+
+        def get() -> Executable:
+            self.compile()
+            return self._loaded[position]
+
+        return get
+
+    def compile(self) -> None:
+        """Compile what is not compiled yet; what fails is tried again by the next call."""
+        _device.check_fork()  # another thread may have held the lock when this process was made
+        with self._lock:
+            while self._waiting:
+                self._loaded.append(programs.get(Kind.GRAPH, self._waiting[0]))
+                self._waiting.popleft()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +128,7 @@ def _see(checks: Sequence[Check], operands: Sequence[torch.Tensor]) -> None:
 
 
 def bind(  # noqa: PLR0917 - what compiling one graph gives
-    executable: Executable | None,
+    program: Callable[[], Executable] | None,
     graph: GraphModule,
     border: Border,
     used: Sequence[int],
@@ -100,11 +136,12 @@ def bind(  # noqa: PLR0917 - what compiling one graph gives
     draws: int,
     checks: Sequence[Check],
 ) -> Callable[..., list[torch.Tensor | None]]:
-    """Return ``executable`` with the calling convention of ``graph``: all arguments in, all outputs back.
+    """Return ``program`` with the calling convention of ``graph``: all arguments in, all outputs back.
 
-    None stands for a program that would compute nothing. What ``border`` says is done here, on the arguments
-    themselves. Each run takes ``draws`` steps of the generator of the device that the graph's random numbers are for.
-    It ends in the error that torch raises where one of ``checks`` fails; their operands are the program's last outputs.
+    It is asked for at the first call. None stands for a program that would compute nothing. What ``border`` says is
+    done here, on the arguments themselves. Each run takes ``draws`` steps of the generator of the device that the
+    graph's random numbers are for. It ends in the error that torch raises where one of ``checks`` fails; their operands
+    are the program's last outputs.
     While programs are recorded there is nothing to copy to the host: it then raises `ValueNeeded`.
     """
     outputs: Any = graph.graph.output_node().args[0]
@@ -116,8 +153,12 @@ def bind(  # noqa: PLR0917 - what compiling one graph gives
     aliased = {index for group in together for index in group.positions}
     copies = _copies_to_host(graph)
     places = {index: _Place.of(value) for index, value in enumerate(values) if index not in aliased}
+    executable: Executable | None = None
 
     def run(*arguments: Any) -> list[torch.Tensor | None]:
+        nonlocal executable
+        if executable is None and program is not None:
+            executable = program()
         if copies and programs.recording():
             raise ValueNeeded(COPY)
         answer: list[torch.Tensor | None] = [None] * len(outputs)

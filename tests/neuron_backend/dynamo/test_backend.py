@@ -14,13 +14,19 @@ from torch import nn
 from torch.nn import functional
 
 import neuron_backend
+from client.errors import CompileError, Failure
 from client.names import Kind
 from neuron_backend import programs
+from neuron_backend.compilers.cpu import CpuCompiler
 from neuron_backend.eager import dispatch
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.unlowered import NAME, unlowered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from client.artifact import Compiled
+    from neuron_backend.compilers.base import Configuration
 
 
 def compiled(function: Callable[..., object], **options: object) -> Callable[..., object]:
@@ -234,3 +240,81 @@ def test_threads_make_the_first_call_of_one_model_beside_first_operators_of_othe
     assert all(same(answer, expected) for answer in answers)
     for number, answer in ((8, eight), (9, nine)):
         assert same(answer, (batch[0].repeat(number) * number).relu())
+
+
+def before_compiling(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> None:
+    """Have ``call`` called in the place where the compiler is asked, in the thread that asks it."""
+    compile_ = CpuCompiler.compile
+
+    def later(self: CpuCompiler, code: bytes, configuration: Configuration) -> Compiled:
+        call()
+        return compile_(self, code, configuration)
+
+    monkeypatch.setattr(CpuCompiler, "compile", later)
+
+
+def test_a_graph_that_compiles_for_an_hour_holds_up_no_other_thread_and_changes_nothing_for_it(monkeypatch):
+    began, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        if threading.current_thread() is slow:
+            began.set()
+            assert go.wait(HANG_SECONDS)
+
+    def first_call() -> None:
+        answers.append(compiled(lambda a: a.cos() * 29)(torch.ones(29, device="neuron")))
+
+    answers: list[torch.Tensor] = []
+    slow = threading.Thread(target=first_call)
+    before_compiling(monkeypatch, wait)
+    switches = torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled
+    before = [switch() for switch in switches]
+    with dispatch.without_plans():
+        slow.start()
+        try:
+            assert began.wait(HANG_SECONDS)
+            assert [switch() for switch in switches] == before
+            assert same(torch.ones(31, device="neuron").exp(), torch.ones(31).exp())
+            assert same(compiled(lambda a: a.sin() * 31)(torch.ones(31, device="neuron")), torch.ones(31).sin() * 31)
+            assert not answers
+        finally:
+            go.set()
+            slow.join()
+    assert same(answers[0], torch.ones(29).cos() * 29)
+
+
+def test_two_threads_compile_their_graphs_at_the_same_time(monkeypatch):
+    both = threading.Barrier(2)
+    before_compiling(monkeypatch, lambda: both.wait(HANG_SECONDS))
+    with ThreadPoolExecutor(2) as pool:
+        sines = pool.submit(lambda: compiled(lambda a: a.sin() * 37)(torch.ones(37, device="neuron")))
+        tangents = pool.submit(lambda: compiled(lambda a: a.tan() * 37)(torch.ones(37, device="neuron")))
+    assert same(sines.result(), torch.ones(37).sin() * 37)
+    assert same(tangents.result(), torch.ones(37).tan() * 37)
+
+
+def test_a_compile_that_failed_is_an_error_of_the_call_and_the_next_call_tries_again(monkeypatch):
+    failures = iter([CompileError(Failure("transient", "the disk is full"))] * 2)  # the client tries once more
+
+    def fail_at_first() -> None:
+        for failure in failures:
+            raise failure
+
+    before_compiling(monkeypatch, fail_at_first)
+    x = torch.ones(41, device="neuron", requires_grad=True)
+    run = compiled(lambda a: (a.sin() * 41).sum())
+    with pytest.raises(CompileError, match="the disk is full"):
+        run(x)
+    run(x).backward()
+    assert torch.allclose(x.grad.cpu(), torch.ones(41).cos() * 41)
+
+
+def test_where_dynamo_is_told_to_go_on_without_a_compiler_a_failure_is_no_error(monkeypatch):
+    def fail() -> None:
+        raise CompileError(Failure("transient", "no room on the chip"))
+
+    x = torch.ones(43, device="neuron")
+    assert same(x.sin() * 43, torch.ones(43).sin() * 43)  # so that the operators themselves are compiled
+    before_compiling(monkeypatch, fail)
+    with torch._dynamo.config.patch(suppress_errors=True):
+        assert same(compiled(lambda a: a.sin() * 43)(x), torch.ones(43).sin() * 43)
