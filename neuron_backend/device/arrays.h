@@ -4,6 +4,7 @@
 // arrays are kept: with the memory they show, or with a piece of scratch memory that calls use in turn.
 #pragma once
 
+#include "calls.h"
 #include "elements.h"
 #include "interpreter.h"
 #include "memory.h"
@@ -179,11 +180,12 @@ class Inputs {
     return true;
   }
 
-  bool add(double number, c10::ScalarType type) {
-    if (type == at::kDouble) {
-      return add_value(number);
+  // Integers as they are, others in `type`.
+  bool add(const Number& number, c10::ScalarType type) {
+    if (number.whole) {
+      return add_value(number.integer);
     }
-    return add_value(static_cast<float>(number));
+    return type == at::kDouble ? add_value(number.real) : add_value(static_cast<float>(number.real));
   }
 
   // As an int32[2], low word first.

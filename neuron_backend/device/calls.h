@@ -18,8 +18,13 @@
 
 namespace neuron {
 
-// Operators (aten::mul_) whose floats may be inputs of their programs; neuron_backend.eager.scalars says which.
-inline std::unordered_set<std::string>& lifting() {
+// Parameters (aten::pow.exponent) that are compiled in where their value has a shortcut, and parameters by their name
+// alone (eps) that always are; neuron_backend.eager.lifting names them.
+inline std::unordered_set<std::string>& with_shortcuts() {
+  static auto* names = new std::unordered_set<std::string>();
+  return *names;
+}
+inline std::unordered_set<std::string>& constant_parameters() {
   static auto* names = new std::unordered_set<std::string>();
   return *names;
 }
@@ -31,21 +36,87 @@ inline std::unordered_set<std::string>& written_in_silence() {
   return *names;
 }
 
+// A Python number that is an input of its program, so that another value is no reason to compile.
+struct Number {
+  double real;
+  int64_t integer;
+  bool whole;  // whether it is `integer`
+
+  static Number of(double value) {
+    return {.real = value, .integer = 0, .whole = false};
+  }
+  static Number of(int64_t value) {
+    return {.real = static_cast<double>(value), .integer = value, .whole = true};
+  }
+};
+
+// What stands in a key for a number that is lifted. Code that torch runs may refuse one by its sign, compare it with one,
+// or check that a type holds it: numbers share a key only where they agree in all that. Of one size is what is below the
+// same of these bounds, and a negative number's class is negative. neuron_backend.eager.scalars has the other half.
+constexpr int64_t kConstant = 0;  // it is never lifted
+constexpr int64_t kShortcut = 1;  // code likes to choose by this value, so it is in the key, and proven by itself
+
+inline int64_t class_of(double value) {
+  const double size = std::abs(value);
+  if (!std::isfinite(value) || (value == 0 && std::signbit(value))) {
+    return kConstant;
+  }
+  if (size == 0 || size == 0.5 || size == 1 || size == 2 || size == 3) {
+    return kShortcut;
+  }
+  int64_t found = 2;
+  for (const double bound : {1.0, 65504.0, 3.38e38}) {  // the largest of float16 and, nearly, of bfloat16 and float32
+    found += size > bound ? 1 : 0;
+  }
+  return value < 0 ? -found : found;
+}
+
+inline int64_t class_of(int64_t value) {
+  if (value >= -3 && value <= 3) {
+    return kShortcut;
+  }
+  int64_t found = 2;
+  for (const int bits : {7, 8, 15, 16, 31, 32}) {
+    const int64_t bound = int64_t{1} << bits;
+    found += value < -bound || value >= bound ? 1 : 0;
+  }
+  return value < 0 ? -found : found;
+}
+
+enum class Lifting : uint8_t { kNever, kUnlessShortcut, kProven };
+
 // What an operator's schema says that a key needs.
 struct Facts {
   std::string name;
   bool known;  // of torch's own operators: others may be taken back, and their schema's memory used again
-  bool lifts;
   bool names_generator = false;  // by keyword, as Python's half expects it
   std::vector<bool> written;  // by argument
   std::vector<bool> out;  // likewise: those called out=
+  std::vector<Lifting> lifting;  // likewise: whether numbers may be inputs
+  std::vector<std::optional<c10::IValue>> defaults;  // likewise: most calls leave them, and need no input for them
+
+  // Types are those that may hold a Python number whose value no shape follows from; an int is a size or an axis.
+  static Lifting lifting_of(const c10::FunctionSchema& schema, const c10::Argument& argument) {
+    const auto type = argument.type()->str();
+    const bool number = type == "Scalar" || type == "Scalar?" || type == "Scalar[]" || type == "Tensor" ||
+        type == "number" || type == "number?" || type == "number[]" || type == "Tensor?" || type == "float" ||
+        type == "float?";
+    if (!number || constant_parameters().contains(argument.name())) {
+      return Lifting::kNever;
+    }
+    auto base = schema.name();
+    if (base.ends_with('_')) {
+      base.pop_back();
+    }
+    return with_shortcuts().contains(base + '.' + argument.name()) ? Lifting::kUnlessShortcut : Lifting::kProven;
+  }
 
   explicit Facts(const c10::FunctionSchema& schema)
-      : name(schema.name() + '.' + schema.overload_name() + ' '),
-        known(schema.name().starts_with("aten::")),
-        lifts(lifting().contains(schema.name())) {
+      : name(schema.name() + '.' + schema.overload_name() + ' '), known(schema.name().starts_with("aten::")) {
     for (const auto& argument : schema.arguments()) {
       out.push_back(argument.is_out());
+      lifting.push_back(lifting_of(schema, argument));
+      defaults.push_back(lifting.back() == Lifting::kNever ? std::nullopt : argument.default_value());
       written.push_back(
           (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) ||
           written_in_silence().contains(schema.name() + '.' + argument.name()));
@@ -65,7 +136,7 @@ class Call {
  public:
   std::string key;
   c10::SmallVector<at::Tensor, 6> tensors;
-  c10::SmallVector<double, 2> numbers;
+  c10::SmallVector<Number, 2> numbers;
   c10::SmallVector<int64_t, 2> written;
   bool only_out = true;  // whether each of them is an out= argument
   std::optional<at::Generator> generator;  // that the caller names
@@ -79,6 +150,7 @@ class Call {
     key = facts.name;
     for (size_t position = 0; position < arguments.size(); ++position) {
       const size_t before = tensors.size();
+      lifting_ = is_default(arguments[position], facts.defaults[position]) ? Lifting::kNever : facts.lifting[position];
       if (!value(facts, arguments[position])) {
         return false;
       }
@@ -96,6 +168,7 @@ class Call {
       }
       anywhere = anywhere && tensor.is_cpu();
     }
+    compare_numbers();
     key += ' ';
     describe_all(key, tensors, written);
     if (anywhere) {
@@ -107,13 +180,58 @@ class Call {
   // The key of the program that has these numbers compiled in, where they cannot be inputs.
   std::string key_with_numbers() const {
     std::string longer = key + '#';
-    for (const auto number : numbers) {
-      append_bits(longer, number);
+    for (const auto& number : numbers) {
+      if (number.whole) {
+        append(longer, number.integer);
+        longer += ',';
+      } else {
+        append_bits(longer, number.real);
+      }
     }
     return longer;
   }
 
  private:
+  Lifting lifting_ = Lifting::kNever;  // of the argument in hand
+  bool in_list_ = false;
+  c10::SmallVector<double, 4> alone_;  // the numbers that are lifted and not in a list
+
+  static bool is_default(const c10::IValue& given, const std::optional<c10::IValue>& otherwise) {
+    if (!otherwise) {
+      return false;
+    }
+    if (given.isInt()) {
+      return otherwise->isInt() && given.toInt() == otherwise->toInt();
+    }
+    return given.isDouble() && otherwise->isDouble() && given.toDouble() == otherwise->toDouble();
+  }
+
+  // Code that torch runs may refuse a lower bound above the upper one.
+  void compare_numbers() {
+    for (size_t one = 0; one < alone_.size(); ++one) {
+      for (size_t other = one + 1; other < alone_.size(); ++other) {
+        key += alone_[one] < alone_[other] ? '<' : alone_[one] > alone_[other] ? '>' : '=';
+      }
+    }
+  }
+
+  // Whether `value`, a double or an integer, becomes an input; `key` then has what is to be known of it.
+  template <typename Value>
+  bool lifted(Value value, char letter) {
+    const auto found = class_of(value);
+    if (lifting_ == Lifting::kNever || found == kConstant ||
+        (found == kShortcut && lifting_ == Lifting::kUnlessShortcut)) {
+      return false;
+    }
+    numbers.push_back(Number::of(value));
+    if (!in_list_) {
+      alone_.push_back(numbers.back().real);
+    }
+    key += letter;
+    append(key, found);
+    return found != kShortcut;
+  }
+
   static void append_bits(std::string& text, double number) {
     char bytes[sizeof(number)];
     std::memcpy(bytes, &number, sizeof(number));
@@ -124,19 +242,18 @@ class Call {
     append_bits(key, number);
   }
 
-  void real(const Facts& facts, double number) {
-    if (facts.lifts && std::isfinite(number) && number != 0 && number != 1 && number != -1) {
-      numbers.push_back(number);
-      key += 'f';
-    } else {
+  void real(double number) {
+    if (!lifted(number, 'f')) {
       key += 'd';
       bits(number);
     }
   }
 
   void integer(int64_t number) {
-    key += 'i';
-    append(key, number);
+    if (!lifted(number, 'j')) {
+      key += 'i';
+      append(key, number);
+    }
   }
 
   void complex(c10::complex<double> number) {
@@ -146,10 +263,10 @@ class Call {
   }
 
   // A Python scalar that torch made a tensor of: it is part of the program, or lifted, as the scalar itself is.
-  bool wrapped(const Facts& facts, const at::Tensor& tensor) {
+  bool wrapped(const at::Tensor& tensor) {
     switch (tensor.scalar_type()) {
       case at::kDouble:
-        real(facts, *tensor.const_data_ptr<double>());
+        real(*tensor.const_data_ptr<double>());
         return true;
       case at::kLong:
         integer(*tensor.const_data_ptr<int64_t>());
@@ -171,7 +288,7 @@ class Call {
       if (!tensor.defined()) {
         key += 'U';
       } else if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
-        return tensor.is_cpu() && wrapped(facts, tensor);
+        return tensor.is_cpu() && wrapped(tensor);
       } else {
         key += 'T';
         tensors.push_back(tensor);
@@ -181,7 +298,7 @@ class Call {
     } else if (given.isInt()) {
       integer(given.toInt());
     } else if (given.isDouble()) {
-      real(facts, given.toDouble());
+      real(given.toDouble());
     } else if (given.isBool()) {
       key += given.toBool() ? 'y' : 'n';
     } else if (given.isComplexDouble()) {
@@ -203,11 +320,13 @@ class Call {
       key += '[';
       append(key, static_cast<int64_t>(elements.size()));
       key += ':';
+      in_list_ = true;
       for (const auto& element : elements) {
         if (!value(facts, element)) {
           return false;
         }
       }
+      in_list_ = false;
     } else if (given.isGenerator() && facts.names_generator && given.toGenerator().device().type() == kNeuron) {
       generator = given.toGenerator();  // no part of the program, which gets seed and offset
       key += 'G';

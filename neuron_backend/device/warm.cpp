@@ -23,6 +23,7 @@ namespace {
 
 constexpr int64_t kNew = -1;      // a return that is a new tensor
 constexpr int64_t kMissing = -2;  // one that this call does not have
+constexpr size_t kMost = 1 << 14;  // kinds of calls that are remembered: neuron_backend.eager.dispatch.MOST
 constexpr int64_t kList = -3;     // kList - n: a list of n new tensors
 
 // Read and written under the interpreter's lock. A key with no entry: the programs of such calls have their numbers
@@ -45,6 +46,9 @@ struct Table {
   }
 
   void put(const Call& call, std::shared_ptr<Entry> entry, bool compiled_in) {
+    if (entries.size() >= kMost) {  // values that were compiled in, most often: those in use come again
+      entries.clear();
+    }
     entries.insert_or_assign(call.key, compiled_in ? nullptr : entry);
     if (compiled_in) {
       entries.insert_or_assign(call.key_with_numbers(), std::move(entry));
@@ -215,9 +219,24 @@ void offer(
 }
 
 TORCH_LIBRARY_FRAGMENT(neuron_device, m) {
-  m.def("lift(str[] names) -> ()", [](const std::vector<std::string>& names) {
-    lifting().insert(names.begin(), names.end());
+  // To be called before the first operator.
+  m.def("compile_in(str[] shortcuts, str[] names) -> ()", [](
+      const std::vector<std::string>& shortcuts, const std::vector<std::string>& names) {
+    with_shortcuts().insert(shortcuts.begin(), shortcuts.end());
+    constant_parameters().insert(names.begin(), names.end());
   });
+  // For each argument of an operator's schema: 0 if its numbers are never lifted, 1 unless they have a shortcut, 2 if
+  // it can be proven.
+  m.def("lifting(str name, str overload) -> int[]", [](const std::string& name, const std::string& overload) {
+    std::vector<int64_t> found;
+    for (const auto each : Facts::of(c10::Dispatcher::singleton().findSchemaOrThrow(
+             name.c_str(), overload.c_str()).schema()).lifting) {
+      found.push_back(static_cast<int64_t>(each));
+    }
+    return found;
+  });
+  m.def("class_of_float(float value) -> int", [](double value) { return class_of(value); });
+  m.def("class_of_int(int value) -> int", [](int64_t value) { return class_of(value); });
   m.def("write_in_silence(str[] parameters) -> ()", [](const std::vector<std::string>& names) {
     written_in_silence().insert(names.begin(), names.end());
   });

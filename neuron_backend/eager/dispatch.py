@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _device = torch.ops.neuron_device
 _plans: dict[tuple[Any, ...], Plan] = {}
 
+MOST = 1 << 14
+"""Kinds of calls that are remembered: beyond it the table begins anew, with those that are in use. device/warm.cpp has
+one of the same size."""
+
 # In a forked child no program can run. With an empty table every call takes the slow path, which says so.
 os.register_at_fork(after_in_child=_plans.clear)
 
@@ -35,6 +39,8 @@ def dispatch(overload: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
     found = _plans.get(call.key)
     if found is None:
         _device.check_fork()
+        if len(_plans) >= MOST:
+            _plans.clear()
         found = _plans.setdefault(call.key, _made(call))
     result = found.run(call)
     if isinstance(found, (Program, Baked)) and _device.offer_wanted():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neuron_backend.eager.lifting import FOREACH, LIFTED, UNDECLARED_WRITES
+from neuron_backend.eager.lifting import CONSTANT, FOREACH, SHORTCUTS, UNDECLARED_WRITES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ def register() -> None:
             named.impl(getattr(getattr(aten, name), overload), _fused(name), "PrivateUse1")  # type: ignore[no-untyped-call]
     named.impl(aten.equal.default, _equal, "PrivateUse1")  # type: ignore[no-untyped-call]
     _libraries.extend((fallback, named))
-    torch.ops.neuron_device.lift([f"aten::{name}{suffix}" for name in LIFTED for suffix in ("", "_")])
+    torch.ops.neuron_device.compile_in(SHORTCUTS, CONSTANT)
     torch.ops.neuron_device.write_in_silence(
         [f"{operator}.{parameter}" for operator, parameters in UNDECLARED_WRITES.items() for parameter in parameters]
     )

@@ -1,13 +1,10 @@
 """Which operators are dealt with in a special way; imports nothing, as it is part of ``import torch``."""
 
-# Their Python floats may be inputs of their programs: they compute with their scalar and never choose by it. This is
-# what the loops of SGD, Adam and their relatives are made of.
-LIFTED = frozenset(
-    {
-        *("add", "sub", "mul", "div", "addcmul", "addcdiv"),
-        *(f"_foreach_{name}" for name in ("add", "sub", "mul", "div", "addcmul", "addcdiv")),
-    }
-)
+# Parameters whose value is compiled in where torch, and our lowering, have a shortcut for it: x ** 2 is no power.
+SHORTCUTS = ("aten::pow.exponent", "aten::_foreach_pow.exponent")
+
+# Parameters that are compiled in always: a model has one value of them, and an input costs each call its time.
+CONSTANT = ("eps", "momentum")
 
 # Operators on lists of tensors (_foreach_add, _foreach_add_) that become one program for the whole list.
 FOREACH = (

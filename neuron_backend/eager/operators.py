@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 
-from neuron_backend.eager import scalars
 from neuron_backend.eager.composites import COMPOSITES
 from neuron_backend.eager.lifting import UNDECLARED_WRITES
 
@@ -37,14 +36,23 @@ NOTHING = "it has no result: it looks at values, and raises an error for some"
 VALUE = "its result is a Python value, not a tensor"
 
 
+_lifting = torch.ops.neuron_device.lifting.default
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One parameter: whether it is a tensor, whether it is written to, and whether it is an ``out=`` tensor."""
+    """One parameter: whether it is a tensor, whether it is written to, and whether it is an ``out=`` tensor.
+
+    ``lifting``: whether its numbers may be inputs of a program: 0 for never, 1 unless they have a shortcut, 2 for all;
+    but for its ``default``.
+    """
 
     name: str
     tensor: bool
     written: bool
     out: bool
+    lifting: int
+    default: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +60,7 @@ class Operator:
     """One overload.
 
     ``function`` computes it, on tensors of any one device. ``returns`` has, for each return, the position of the
-    argument that it is, or what kind of new value it is. ``lifts``: its floats may become inputs of its programs.
-    ``host_only`` says why it can never be a program, or is None.
+    argument that it is, or what kind of new value it is. ``host_only`` says why it can never be a program, or is None.
     """
 
     overload: torch._ops.OpOverload
@@ -64,7 +71,6 @@ class Operator:
     mutable: bool
     random: bool
     takes_generator: bool
-    lifts: bool
     host_only: str | None
     cpu_indices: bool
     uniform: bool
@@ -81,8 +87,10 @@ def describe(overload: torch._ops.OpOverload) -> Operator:
             tensor=str(each.type) in {"Tensor", "Optional[Tensor]"},
             written=bool(each.alias_info and each.alias_info.is_write) or each.name in undeclared,
             out=bool(each.is_out),
+            lifting=lifting,
+            default=each.default_value,
         )
-        for each in schema.arguments
+        for each, lifting in zip(schema.arguments, _lifting(schema.name, schema.overload_name), strict=True)
     )
     returns = tuple(_return(schema, each) for each in schema.returns)
     tags = overload.tags
@@ -96,7 +104,6 @@ def describe(overload: torch._ops.OpOverload) -> Operator:
         mutable=any(argument.written for argument in arguments),
         random=random,
         takes_generator=any(each.name == "generator" for each in schema.arguments),
-        lifts=scalars.lifts(schema.name),
         host_only=_host_only(tags, returns, writes=any(argument.written for argument in arguments)),
         cpu_indices=schema.name in _CPU_INDICES,
         uniform=schema.name in _UNIFORM,

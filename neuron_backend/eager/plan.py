@@ -15,8 +15,8 @@ from neuron_backend.eager.operators import NOTHING, VIEW
 from neuron_backend.eager.program import Program
 from neuron_backend.eager.tracing import Untraceable, traced
 from neuron_backend.lowering import (
-    Lifted,
     LoweringBug,
+    NotLowered,
     UnsupportedOperator,
     draws_of,
     lower,
@@ -27,7 +27,11 @@ from neuron_backend.lowering import (
 from neuron_backend.value_checks import asked_for
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from neuron_backend.eager.signature import Call
+    from neuron_backend.eager.tracing import Traced
+    from neuron_backend.lowering import Lifted
 
 
 class Plan(Protocol):
@@ -39,27 +43,36 @@ class Plan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Baked:
-    """The program depends on the values of the call's floats: there is one for each set of them."""
+    """The program depends on the values of the call's numbers: there is one for each set of them."""
 
     plans: dict[tuple[str, ...], Plan]
 
     def run(self, call: Call) -> Any:
-        """Find or make the program for these floats, then run it."""
-        values = _values(call)
-        plan = self.plans.get(values)
-        if plan is None:
-            plan = self.plans.setdefault(values, _compiled(call, lift=False))
-        return plan.run(call)
+        """Find or make the program for these numbers, then run it."""
+        return self._plan(call).run(call)
 
     def offer(self, call: Call) -> None:
-        """Let the device library run the calls that are like ``call``, with these floats."""
-        plan = self.plans[_values(call)]
+        """Let the device library run the calls that are like ``call``, with these numbers."""
+        plan = self._plan(call)
         if isinstance(plan, Program):
             plan.offer(call)
 
+    def _plan(self, call: Call) -> Plan:
+        values = tuple(number.hex() if type(number) is float else str(number) for number in call.numbers)
+        plan = self.plans.get(values)
+        if plan is None:
+            if len(self.plans) >= _MOST_VALUES:
+                self.plans.clear()
+            made = OnHost(_OVERFLOW, warn=False, doubtful=True) if scalars.overflow(call) else _compiled(call)
+            plan = self.plans.setdefault(values, made)
+        return plan
 
-def _values(call: Call) -> tuple[str, ...]:
-    return tuple(number.hex() for number in call.numbers)
+
+_OVERFLOW = "the type of one of its tensors does not hold its number"
+
+
+_MOST_VALUES = 256
+"""Sets of numbers that the programs of one kind of call are kept for."""
 
 
 def make(call: Call) -> Plan:
@@ -80,7 +93,7 @@ def make(call: Call) -> Plan:
         return OnHost("its tensors have different element types", warn=True, doubtful=True)
     if _converts_into_out(call):
         return OnHost("its out= tensor has another type than its result", warn=False, doubtful=True)
-    return _compiled(call, lift=bool(call.numbers))
+    return _lifted(call) or Baked({}) if call.numbers else _compiled(call)
 
 
 def check_devices(call: Call) -> None:
@@ -120,10 +133,24 @@ def _converts_into_out(call: Call) -> bool:
     )
 
 
-def _compiled(call: Call, *, lift: bool) -> Plan:
+def _lifted(call: Call) -> Program | None:
+    """Return the program that has the call's numbers for inputs; None if there can be none."""
+    lifted = scalars.sentinels(call)
+    if lifted is None:
+        return None
+    sentinels = [each.sentinel for each in lifted]
+    try:
+        found = traced(call, sentinels)
+        pairs = dict(zip(sentinels, call.numbers, strict=True))
+        return _program(found, lifted) if scalars.differ_only_in(found.graph, traced(call).graph, pairs) else None
+    except (Untraceable, NotLowered):  # with the numbers themselves it may come out otherwise, or says why it does not
+        return None
+
+
+def _compiled(call: Call) -> Plan:
     """Return the program of ``call``, or the plan to run it on the CPU if there can be none."""
     try:
-        return _program(call, lift=lift)
+        return _program(traced(call))
     except Untraceable as error:
         return OnHost(str(error), warn=True, doubtful=True)
     except UnsupportedOperator as error:
@@ -136,17 +163,8 @@ def _reason(error: UnsupportedOperator, call: Call) -> str:
     return error.reason if error.operator == call.operator.name else str(error)
 
 
-def _program(call: Call, *, lift: bool) -> Program | Baked:
-    """Make the program for ``call``, its floats inputs of it if ``lift`` says so and its graph allows it."""
-    lifted: list[Lifted] = []
-    if lift:
-        ones, others = (scalars.sentinels(len(call.numbers), which) for which in (0, 1))
-        found = traced(call, ones)
-        if not scalars.differ_only_in(found.graph, traced(call, others).graph, dict(zip(ones, others, strict=True))):
-            return Baked({})
-        lifted = [Lifted(sentinel, scalars.dtype_of(call.tensors)) for sentinel in ones]
-    else:
-        found = traced(call)
+def _program(found: Traced, lifted: Sequence[Lifted] = ()) -> Program:
+    """Make the program of a trace in which sentinels stand for the numbers that are its inputs."""
     look = asked_for()
     if not look:
         without_checks(found.graph)
@@ -154,12 +172,11 @@ def _program(call: Call, *, lift: bool) -> Program | Baked:
     inputs = used_inputs(found.graph)
     module = lower(found.graph, lifted, float64=programs.has_float64(), checks=look)
     executable = programs.get(Kind.EAGER, module)
-    numbers = lifted[0].dtype if lifted else None
     return Program(
         executable,
         inputs,
         tuple(found.orders[position] for position in inputs),
-        numbers,
+        tuple(each.dtype for each in lifted),
         found.returns(results),
         tuple(found.layouts[position] for position in results.positions),
         draws_of(found.graph),

@@ -28,8 +28,8 @@ _NEW, _MISSING, _LIST = -1, -2, -3
 class Program:
     """A loaded program, and how a call fits to its inputs and outputs.
 
-    ``inputs`` are positions among the call's tensors, each given with its axes in the order of ``orders``; then, if
-    ``numbers`` is not None, come the call's floats in that type; then, if it takes ``draws`` steps of the generator,
+    ``inputs`` are positions among the call's tensors, each given with its axes in the order of ``orders``; then come
+    the call's numbers, in the types ``numbers``, if there are any; then, if it takes ``draws`` steps of the generator,
     seed and offset. Outputs are new tensors, then the values of the tensors that the call writes; in memory they lie as
     ``layouts`` says. None stands for plain order. ``returns`` are those of `Traced.returns`.
     With ``checks`` what the device library runs has their flag as its last output (`neuron_backend.value_checks`).
@@ -38,7 +38,7 @@ class Program:
     executable: Executable
     inputs: tuple[int, ...]
     orders: tuple[tuple[int, ...] | None, ...]
-    numbers: torch.dtype | None
+    numbers: tuple[torch.dtype, ...]
     returns: tuple[int | bool | list[bool], ...]
     layouts: tuple[Layout | None, ...]
     draws: int
@@ -53,8 +53,8 @@ class Program:
                 for position, order in zip(self.inputs, self.orders, strict=True)
             ]
         )
-        if self.numbers is not None:
-            values += [scalars.tensor(number, self.numbers) for number in call.numbers]
+        if self.numbers:
+            values += [scalars.tensor(*each) for each in zip(call.numbers, self.numbers, strict=True)]
         if self.draws:
             values += random.seed_and_offset(call, self.draws)
         outputs = [
@@ -80,7 +80,10 @@ class Program:
         _offer(
             [id(each) for each in direct],
             list(self.inputs),
-            self.numbers,
+            # the library takes integers as they are
+            next(
+                (dtype for dtype in self.numbers if dtype.is_floating_point), self.numbers[0] if self.numbers else None
+            ),
             self.draws,
             returns,
             [

@@ -7,6 +7,7 @@ type and value, floats by their bits: 0.0 is not -0.0, True is not 1, and NaN eq
 from __future__ import annotations
 
 import struct
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -28,8 +29,9 @@ class Call(NamedTuple):
     """One call of an operator, taken apart.
 
     ``key`` is what its program depends on. ``tensors`` are the tensor arguments in order, those in lists included, and
-    ``written`` the positions of those that the operator writes. ``numbers`` are the floats that are no part of the key
-    but inputs of the program. Where torch had turned a Python scalar into a tensor, the arguments hold the scalar.
+    ``written`` the positions of those that the operator writes. ``numbers`` are those that are no part of the key, but
+    inputs of the program if that can be; those that stand ``alone`` come in no list. Where torch had turned a Python
+    scalar into a tensor, the arguments hold the scalar.
     """
 
     operator: Operator
@@ -39,21 +41,21 @@ class Call(NamedTuple):
     tensors: list[torch.Tensor]
     written: list[int]
     numbers: list[float]
+    alone: list[float]
 
 
 def read(operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     """Take a call apart. Raises RuntimeError for tensors that are not strided."""
-    walk = _Walk(operator.lifts)
-    if operator.mutable:
-        walk.arguments(operator.arguments, args, kwargs)
-    else:
-        for value in args:
-            walk.value(value)
-        for name, value in kwargs.items():
-            walk.parts.append(name)
-            walk.value(value)
-    key = (operator.overload, _describe(walk.tensors, walk.written), *walk.parts)
-    return Call(operator, args, kwargs, key, walk.tensors, walk.written, walk.numbers)
+    walk = _Walk()
+    for argument, value in zip(operator.arguments, args, strict=False):
+        walk.argument(argument, value)
+    for argument in operator.arguments[len(args) :] if kwargs else ():
+        if argument.name in kwargs:
+            walk.parts.append(argument.name)
+            walk.argument(argument, kwargs[argument.name])
+    parts = (*walk.parts, *(one < other or (one == other) * 2 for one, other in combinations(walk.alone, 2)))
+    key = (operator.overload, _describe(walk.tensors, walk.written), *parts)
+    return Call(operator, args, kwargs, key, walk.tensors, walk.written, walk.numbers, walk.alone)
 
 
 def overlapping(call: Call) -> bool:
@@ -84,31 +86,42 @@ def rebuild(
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return the call's arguments on the CPU, with ``tensors`` for its tensors and ``numbers`` for its `Call.numbers`.
 
-    Without ``numbers`` the floats stay what they are.
+    Without ``numbers`` the numbers stay what they are.
     """
     operator = call.operator
     stand_ins = iter(tensors)
-    floats = None if numbers is None else iter(numbers)
+    others = None if numbers is None else iter(numbers)
 
-    def inner(value: Any) -> Any:
+    def inner(argument: Argument, value: Any) -> Any:
         if isinstance(value, _Tensor):
             return next(stand_ins)
         if isinstance(value, (list, tuple)):
-            return [inner(each) for each in value]
-        if floats is not None and operator.lifts and scalars.is_lifted(value):
-            return next(floats)
+            return [inner(argument, each) for each in value]
+        if others is not None and scalars.class_in_key(argument, value) is not None:
+            return next(others)
         return _CPU if isinstance(value, torch.device) else value
 
     def outer(argument: Argument, value: Any) -> Any:
-        if argument.tensor and isinstance(value, (int, float, complex)) and not operator.lifts:
-            # Only operators such as those that lift take a scalar for a tensor when they are called from Python.
-            return torch.full((), value, dtype=_promoted(call, value), device=_CPU)
-        return inner(value)
+        given = inner(argument, value)
+        if argument.tensor and isinstance(given, (int, float, complex)) and operator.name not in _TAKE_NUMBERS:
+            dtype = _promoted(call, given)
+            if scalars.overflows(given, dtype):  # a kernel converts it all the same, where this function raises
+                return torch.tensor(given, device=_CPU).to(dtype)
+            return torch.full((), given, dtype=dtype, device=_CPU)
+        return given
 
     args = [outer(argument, value) for argument, value in zip(operator.arguments, call.args, strict=False)]
-    named = {argument.name: argument for argument in operator.arguments[len(args) :]}
-    order = [name for name in named if name in call.kwargs] if operator.mutable else call.kwargs  # as in `read`
-    return args, {name: outer(named[name], call.kwargs[name]) for name in order}
+    rest = [argument for argument in operator.arguments[len(args) :] if argument.name in call.kwargs]  # as in `read`
+    return args, {argument.name: outer(argument, call.kwargs[argument.name]) for argument in rest}
+
+
+# The operators that take a number for a tensor also when they are called from Python.
+_TAKE_NUMBERS = frozenset(
+    f"aten.{name}{suffix}.{overload}"
+    for name in ("add", "sub", "mul", "div")
+    for suffix in ("", "_")
+    for overload in ("Tensor", "Tensor_mode", "out")
+)
 
 
 def _promoted(call: Call, value: complex) -> torch.dtype:
@@ -125,49 +138,46 @@ def _promoted(call: Call, value: complex) -> torch.dtype:
 class _Walk:
     """One pass over a call's arguments."""
 
-    __slots__ = ("lifts", "numbers", "parts", "tensors", "written")
+    __slots__ = ("alone", "numbers", "parts", "tensors", "written")
 
-    def __init__(self, lifts: bool) -> None:
-        self.lifts = lifts
+    def __init__(self) -> None:
         self.tensors: list[torch.Tensor] = []
         self.numbers: list[float] = []
+        self.alone: list[float] = []
         self.written: list[int] = []
         self.parts: list[Any] = []
 
-    def arguments(self, arguments: tuple[Argument, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Take all arguments, and note which tensors the operator writes."""
-        for argument, value in zip(arguments, args, strict=False):
-            self._argument(argument, value)
-        for argument in arguments[len(args) :]:
-            if argument.name in kwargs:
-                self.parts.append(argument.name)
-                self._argument(argument, kwargs[argument.name])
-
-    def _argument(self, argument: Argument, value: Any) -> None:
+    def argument(self, argument: Argument, value: Any) -> None:
+        """Take one argument, and note which tensors the operator writes."""
         before = len(self.tensors)
-        self.value(value)
+        self._value(argument, value)
         if argument.written:
             self.written.extend(range(before, len(self.tensors)))
 
-    def value(self, value: Any) -> None:
-        """Take one argument or element of one."""
+    def _value(self, argument: Argument, value: Any, *, alone: bool = True) -> None:
+        """Take an argument or an element of one."""
         kind = type(value)
         if isinstance(value, _Tensor):
             self.tensors.append(value)
             self.parts.append(_Tensor)
-        elif kind is float:
-            if self.lifts and scalars.is_lifted(value):
-                self.numbers.append(value)
-                self.parts.append(float)
-            else:
-                self.parts.append(_bits(value))
         elif kind is list or kind is tuple:
             self.parts.append(len(value))
             for each in value:
-                self.value(each)
+                self._value(argument, each, alone=False)
         elif kind is complex:
             self.parts.append((_bits(value.real), _bits(value.imag)))
         elif kind is torch.Generator:
             self.parts.append((kind, value.device.type))  # the table must not keep generators alive
         else:
-            self.parts.append((kind, value))
+            self._number(argument, value, alone=alone)
+
+    def _number(self, argument: Argument, value: Any, *, alone: bool) -> None:
+        kind = type(value)
+        found = scalars.class_in_key(argument, value)
+        if found is not None:
+            self.numbers.append(value)
+            if alone:
+                self.alone.append(value)
+            self.parts.append((kind, found, None))
+        if found is None or found == scalars.SHORTCUT:
+            self.parts.append(_bits(value) if kind is float else (kind, value))

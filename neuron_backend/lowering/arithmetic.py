@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
+
 from neuron_backend.lowering.promotion import compute_dtype, pointwise
 from neuron_backend.lowering.registry import lowers
 from neuron_backend.lowering.sources import conform
@@ -47,8 +49,24 @@ def _multiply(call: Call, left: Operand, right: Operand) -> Array:
     return pointwise(call, lambda a, b: a * b, left, right)
 
 
+def _raised(base: Array, exponent: Array) -> Array:
+    """Return a power. Of an integer's exponent XLA looks at six bits, so these are six of its at a time."""
+    power = base.apply("power", exponent)
+    if base.is_float or base.is_complex:
+        return power
+    negative = exponent < 0
+    limits = torch.iinfo(base.dtype)
+    result, bits = base.apply("power", exponent & 63), limits.max.bit_length() - 6
+    while bits > 0:
+        for _ in range(6):
+            base = base * base
+        exponent = exponent.apply("shift_right_logical", exponent.full(6))
+        result, bits = result * base.apply("power", exponent & 63), bits - 6
+    return result if limits.min == 0 else negative.where(power, result)
+
+
 lowers("aten.pow.Tensor_Tensor", "aten.pow.Scalar", "prims.pow.default")(
-    lambda call, left, right: pointwise(call, lambda a, b: a.apply("power", b), left, right, wide=True)
+    lambda call, left, right: pointwise(call, _raised, left, right, wide=True)
 )
 
 
@@ -69,7 +87,9 @@ def _power(call: Call, base: Array, exponent: Number) -> Array:
         }
     if exponent in shortcuts:
         return pointwise(call, shortcuts[exponent], base, wide=True)
-    return pointwise(call, lambda a, b: a.apply("power", b), base, exponent, wide=True)
+    if isinstance(exponent, int) and abs(exponent) < 64:  # noqa: PLR2004 - six bits
+        return pointwise(call, lambda a, b: a.apply("power", b), base, exponent, wide=True)
+    return pointwise(call, _raised, base, exponent, wide=True)
 
 
 def _binary(name: str) -> Callable[..., Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,10 +16,10 @@ from neuron_backend.lowering.dtypes import attribute, element_type, tensor_type
 from neuron_backend.lowering.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
-Number: TypeAlias = bool | int | float
+Number: TypeAlias = "bool | int | float | LiftedInteger"
 Operand: TypeAlias = "Array | Number"
 
 
@@ -246,51 +247,86 @@ def as_array(candidate: Any) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """A Python float that stands in the graph as ``sentinel`` and becomes an extra rank-0 input of the program.
+    """A Python number that stands in the graph as ``sentinel`` and becomes an extra rank-0 input of the program.
 
-    ``dtype`` is the type of that input: the operator's compute dtype.
+    ``dtype`` is the type of that input. ``number`` is one of those that it stands for: all of them have its sign, lie
+    with it on the same side of 1 and -1, and compare with others of the same call as it does. If it is 0, 0.5, 1, 2, 3
+    or the negative of one, there is no other.
     """
 
     sentinel: float
     dtype: torch.dtype
+    number: float
 
 
 def _refuse(*_operands: Any) -> Any:
     raise Refused("it computes with the value of a scalar that is lifted")
 
 
-class LiftedNumber(float):
-    """What a handler gets in place of a sentinel: a number that only `constant` knows the value of.
+def _compared(compare: Callable[[float, float], bool]) -> Callable[[Any, Any], bool]:
+    def method(left: Any, right: Any) -> bool:
+        if isinstance(right, (LiftedFloat, LiftedInteger)):
+            return compare(left.number, right.number)
+        return compare(left.number, right) if right in {-1, 0, 1} else bool(_refuse())
 
-    It equals nothing, so that no shortcut for a special value applies, and refuses arithmetic and order: a handler
-    that computed with it would bake the sentinel into the program.
+    return method
+
+
+_SHORTCUTS = frozenset({0, 0.5, 1, 2, 3, -0.5, -1, -2, -3})
+
+
+class _Unknown:
+    """A number that only `constant` knows the value of: what a handler gets in place of a sentinel.
+
+    It refuses arithmetic: a handler that computed with it would bake the sentinel into the program. What it equals, and
+    its order, are answered where that is the same for all that it stands for; it equals no number that `Lifted` does
+    not name.
     """
 
-    __slots__ = ("array",)
+    __slots__ = ()
     array: Array
+    number: float
 
-    @classmethod
-    def read_from(cls, array: Array) -> LiftedNumber:
-        """Return the number that stands for the rank-0 input ``array``."""
-        number = cls(math.nan)
-        number.array = array
-        return number
-
-    def __eq__(self, _other: object) -> bool:
-        return False
+    def __eq__(self, other: object) -> bool:
+        return other in _SHORTCUTS and self.number == other
 
     def __hash__(self) -> int:
         return id(self)
 
+    __lt__, __le__, __gt__, __ge__ = map(_compared, (operator.lt, operator.le, operator.gt, operator.ge))
     __abs__ = __add__ = __divmod__ = __floordiv__ = __mod__ = __mul__ = __neg__ = __pos__ = __pow__ = __radd__ = _refuse
     __rdivmod__ = __rfloordiv__ = __rmod__ = __rmul__ = __round__ = __rpow__ = __rsub__ = __rtruediv__ = _refuse
-    __sub__ = __truediv__ = __trunc__ = __int__ = __float__ = __bool__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __sub__ = __truediv__ = __trunc__ = __int__ = __float__ = __index__ = __bool__ = _refuse
+
+
+class LiftedFloat(_Unknown, float):
+    """A float of that kind."""
+
+    __slots__ = ("array", "number")
+
+
+class LiftedInteger(_Unknown):
+    """An integer of that kind; no ``int``, which code in C would read the sentinel from."""
+
+    __slots__ = ("array", "number")
+
+
+def lifted_number(array: Array, number: float) -> LiftedFloat | LiftedInteger:
+    """Return what stands for the rank-0 input ``array`` (see `Lifted`)."""
+    made = LiftedFloat(math.nan) if array.is_float else LiftedInteger()
+    made.array, made.number = array, number
+    return made
+
+
+def is_lifted(number: object) -> bool:
+    """Whether it stands for an input of the program: it cannot be computed with before that runs."""
+    return isinstance(number, _Unknown)
 
 
 def constant(number: Number, dtype: torch.dtype, shape: Sequence[int] = ()) -> Array:
     """Return a splat of ``number``, or of the run-time scalar that it stands for."""
     shape = tuple(shape)
-    if isinstance(number, LiftedNumber):
+    if isinstance(number, (LiftedFloat, LiftedInteger)):
         return number.array.to(dtype).broadcast(shape)
     if dtype.is_complex:
         parts = complex(number)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neuron_backend.lowering.array import LiftedNumber, constant
+from neuron_backend.lowering.array import constant, is_lifted
 from neuron_backend.lowering.dtypes import available
 from neuron_backend.lowering.registry import lowers
 from neuron_backend.lowering.sources import conform, iota
@@ -74,10 +74,10 @@ def _ramp(call: Call, start: Number, step: Number) -> Array:
 
 def _exact_in_single(start: Number, step: Number, count: int) -> bool:
     """Whether single precision holds every number on the way: an accelerator may have no other."""
-    if isinstance(start, LiftedNumber) or isinstance(step, LiftedNumber):
+    if is_lifted(start) or is_lifted(step):
         return False
     unit = max(float(start).as_integer_ratio()[1], float(step).as_integer_ratio()[1])
-    return max(abs(start), abs(step * count), abs(start + step * count)) * unit <= 1 << 24
+    return bool(max(abs(start), abs(step * count), abs(start + step * count)) * unit <= 1 << 24)
 
 
 @lowers("aten.arange.start_step")

@@ -12,7 +12,7 @@ from jaxlib.mlir.dialects import func
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import _disable_current_modes
 
-from neuron_backend.lowering.array import Array, Lifted, LiftedNumber, constant
+from neuron_backend.lowering.array import Array, Lifted, constant, lifted_number
 from neuron_backend.lowering.checks import CHECKS
 from neuron_backend.lowering.dtypes import narrowing, tensor_type
 from neuron_backend.lowering.errors import Broken, Invalid, LoweringBug, NotLowered, Refused, UnsupportedOperator
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from torch.fx import GraphModule, Node
 
+    from neuron_backend.lowering.array import LiftedFloat, LiftedInteger
     from neuron_backend.lowering.validity import Condition
 
 
@@ -40,7 +41,7 @@ def lower(graph: GraphModule, lifted: Sequence[Lifted] = (), *, float64: bool = 
 
     Inputs are the graph's placeholders in order, then one rank-0 input for each of ``lifted``, then, if the graph
     draws random numbers (see `draws_of`), a seed and an offset: 64-bit numbers as int32[2], low word first. Outputs are
-    the graph's outputs, which must all be tensors (see `trim`). A float argument equal to a sentinel of ``lifted``
+    the graph's outputs, which must all be tensors (see `trim`). A number equal to a sentinel of ``lifted``
     reads that input, wherever it stands; a sentinel that stands nowhere leaves its input unused. An operator whose
     lowering depends on the scalar's value is refused: lower the graph again with the scalar left in it.
 
@@ -114,7 +115,7 @@ class _Walk:
         self._graph = graph
         self._lifted = lifted
         self._values: dict[Node, Any] = {}
-        self._scalars: dict[float, Array] = {}
+        self._scalars: dict[float, LiftedFloat | LiftedInteger] = {}
         self._seed: tuple[Array, ...] = ()
         self._drawn = 0
         self._inputs: tuple[TensorSpec, ...] = ()
@@ -145,7 +146,7 @@ class _Walk:
                 for value, spec in zip(arguments[len(arguments) - len(seed) :], seed, strict=True)
             )
             for scalar, value in zip(self._lifted, arguments[len(placeholders) :], strict=False):
-                self._scalars.setdefault(scalar.sentinel, Array(value, scalar.dtype, ()))
+                self._scalars.setdefault(scalar.sentinel, lifted_number(Array(value, scalar.dtype, ()), scalar.number))
             for node, value, spec in zip(placeholders, block.arguments, self._inputs, strict=False):
                 self._values[node] = Array(value, spec.dtype, spec.shape)
             for node in nodes:
@@ -231,9 +232,8 @@ class _Walk:
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, torch.fx.Node):
             return self._values[argument]
-        if type(argument) is float and argument in self._scalars:
-            return LiftedNumber.read_from(self._scalars[argument])
-        return argument
+        number = type(argument) is float or type(argument) is int
+        return self._scalars.get(argument, argument) if number else argument
 
     def _results(self, node: Node) -> list[Array]:
         self.current = "output"

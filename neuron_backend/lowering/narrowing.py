@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.node import map_aggregate
 
-from neuron_backend.lowering.array import Lifted
 from neuron_backend.lowering.dtypes import available
 from neuron_backend.module import Signature, TensorSpec
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from torch.fx import GraphModule, Node
+
+    from neuron_backend.lowering.array import Lifted
 
 _SINGLE: Final = torch.finfo(torch.float32)
 
@@ -69,7 +70,7 @@ def narrowed(graph: GraphModule, lifted: Sequence[Lifted]) -> Narrowed | None:
     (output,) = graph.graph.find_nodes(op="output")
     return Narrowed(
         graph=single,
-        lifted=tuple(Lifted(each.sentinel, available(each.dtype)) for each in lifted),
+        lifted=tuple(replace(each, dtype=available(each.dtype)) for each in lifted),
         inputs=(
             *(tensor.dtype for node in graph.graph.find_nodes(op="placeholder") for tensor in said[node]),
             *(each.dtype for each in lifted),

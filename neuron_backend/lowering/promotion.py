@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from neuron_backend.lowering.array import Array, LiftedNumber
+from neuron_backend.lowering.array import Array, LiftedFloat, LiftedInteger
 from neuron_backend.lowering.dtypes import accumulator, available
 from neuron_backend.lowering.sources import conform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neuron_backend.lowering.array import Operand
+    from neuron_backend.lowering.array import Number, Operand
     from neuron_backend.lowering.registry import Call
 
 
@@ -26,10 +26,13 @@ def _stand_in(dtype: torch.dtype, *, scalar: bool) -> torch.Tensor:
 
 def common_dtype(left: Operand, right: Operand) -> torch.dtype:
     """Return `torch.result_type` of two operands: it looks at dtypes, at rank 0 and at Python numbers."""
-    first, second = (
-        _stand_in(each.dtype, scalar=not each.shape) if isinstance(each, Array) else each for each in (left, right)
-    )
-    return available(torch.result_type(first, second))
+
+    def typed(operand: Operand) -> torch.Tensor | float:
+        if isinstance(operand, Array):
+            return _stand_in(operand.dtype, scalar=not operand.shape)
+        return 2 if isinstance(operand, LiftedInteger) else operand
+
+    return available(torch.result_type(typed(left), typed(right)))
 
 
 def compute_dtype(dtype: torch.dtype, *operands: Operand) -> torch.dtype:
@@ -41,11 +44,12 @@ def compute_dtype(dtype: torch.dtype, *operands: Operand) -> torch.dtype:
     if wide == dtype:
         return dtype
     numbers = [each for each in operands if not isinstance(each, Array)]
-    exact = all(not isinstance(number, LiftedNumber) and _exact(number, dtype) for number in numbers)
-    return dtype if exact else wide
+    return dtype if all(_exact(number, dtype) for number in numbers) else wide
 
 
-def _exact(number: float, dtype: torch.dtype) -> bool:
+def _exact(number: Number, dtype: torch.dtype) -> bool:
+    if isinstance(number, (LiftedFloat, LiftedInteger)):
+        return False
     return math.isnan(number) or float(torch.tensor(float(number), dtype=torch.float64).to(dtype)) == number
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from neuron_backend.lowering.array import Array, constant
+from neuron_backend.lowering.array import Array, constant, is_lifted
 from neuron_backend.lowering.distributions import exponential, integers, normal, positive, uniform, wide_bits
 from neuron_backend.lowering.dtypes import accumulator
 from neuron_backend.lowering.errors import Invalid
@@ -20,7 +20,7 @@ from neuron_backend.lowering.sources import conform, iota
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neuron_backend.lowering.array import Operand
+    from neuron_backend.lowering.array import Number, Operand
     from neuron_backend.lowering.registry import Call
     from neuron_backend.lowering.threefry import Stream
 
@@ -61,7 +61,9 @@ def _uniform(call: Call, _x: Array, low: float = 0.0, high: float = 1.0, **_opti
         raise Invalid("its range ends before it begins")
 
     def between(stream: Stream, dtype: torch.dtype, shape: tuple[int, ...]) -> Array:
-        values = (uniform(stream, dtype, shape) * (high - low) + low).to(dtype)
+        width: Operand = constant(high, dtype) - low if is_lifted(low) or is_lifted(high) else high - low
+        drawn = uniform(stream, dtype, shape)
+        values = (drawn * conform(width, drawn.dtype, shape) + low).to(dtype)
         return values if high == low else (values < high).where(values, low)
 
     return _filled(between)(call)
@@ -111,10 +113,15 @@ def _cauchy(call: Call, _x: Array, median: float = 0.0, sigma: float = 1.0, **_o
 
 def _chosen(call: Call, probability: Operand, shape: tuple[int, ...]) -> Array:
     """Return true with ``probability``."""
-    if isinstance(probability, (int, float)) and not 0 <= probability <= 1:
-        raise Invalid("its probability is not between 0 and 1")
+    if not isinstance(probability, Array):
+        _check_probability(probability)
     wide = torch.float64 if isinstance(probability, Array) and probability.dtype == torch.float64 else torch.float32
     return uniform(call.stream, wide, shape) < conform(probability, wide, shape)
+
+
+def _check_probability(probability: Number) -> None:
+    if not 0 <= probability <= 1:
+        raise Invalid("its probability is not between 0 and 1")
 
 
 @draws("aten.bernoulli.default")
@@ -131,9 +138,11 @@ def _bernoulli_like(call: Call, _x: Array, p: Operand = 0.5, **_options: Any) ->
 def _dropout(call: Call, x: Array, p: float, train: bool | None) -> tuple[Array, Array]:
     if train is False:
         return x, constant(1, torch.bool, x.shape)
-    kept = _chosen(call, 1 - p, x.shape)
+    _check_probability(p)
+    share: Operand = constant(1, torch.float32) - p if is_lifted(p) else 1 - p
+    kept = _chosen(call, share, x.shape)
     wide = x.to(accumulator(x.dtype))
-    scaled = wide * (1 / (1 - p) if p < 1 else 0.0)
+    scaled = wide * conform(1 / share if p < 1 else 0.0, wide.dtype, x.shape)
     return kept.where(scaled, 0).to(x.dtype), kept
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 import torch
 
-from neuron_backend.lowering.array import Array, constant
+from neuron_backend.lowering.array import Array, LiftedInteger, constant
 from neuron_backend.lowering.errors import Invalid
 from neuron_backend.lowering.linear import diagonal, numbers
 from neuron_backend.lowering.reductions import total
@@ -351,7 +351,11 @@ def _not_finite(x: Values) -> Values:
 
 
 def _is_integer(value: Array | complex) -> bool:
-    return not (value.is_float or value.is_complex) if isinstance(value, Array) else isinstance(value, int)
+    return (
+        not (value.is_float or value.is_complex)
+        if isinstance(value, Array)
+        else isinstance(value, (int, LiftedInteger))
+    )
 
 
 @refuses(

@@ -94,7 +94,7 @@ def test_a_lifted_scalar_of_float64_is_read_in_float32(run_xla) -> None:
     sentinel = 1.0173
     graph = trace(lambda x: [x * sentinel], [torch.ones(2, dtype=torch.float64)])
     trim(graph)
-    module = lower(graph, [Lifted(sentinel, torch.float64)], float64=False)
+    module = lower(graph, [Lifted(sentinel, torch.float64, 0.7)], float64=False)
     assert [spec.dtype for spec in module.called_as.inputs] == [torch.float64] * 2
     assert run_xla(module, [torch.tensor([2.0, 4.0]), torch.tensor(0.5)])[0].tolist() == [1, 2]
 

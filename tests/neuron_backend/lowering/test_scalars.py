@@ -62,7 +62,7 @@ def test_a_lifted_scalar_becomes_an_input_wherever_its_sentinel_stands(
     run_xla: Any, same: Any, dtype: torch.dtype
 ) -> None:
     sentinel = 0.8613527
-    module = lower(_scaled(sentinel, dtype), [Lifted(sentinel, dtype)])
+    module = lower(_scaled(sentinel, dtype), [Lifted(sentinel, dtype, 0.7)])
     assert [(spec.dtype, spec.shape) for spec in module.signature.inputs] == [(dtype, (3,)), (dtype, ())]
     x = torch.tensor([1.0, 2.0, 3.0], dtype=dtype)
     for value in (0.1, -7.25):
@@ -82,14 +82,14 @@ def test_a_lowering_that_computes_with_a_lifted_scalar_is_refused_and_bakes_noth
     trim(graph)
     lower(graph)
     with pytest.raises(UnsupportedOperator, match="computes with the value of a scalar that is lifted"):
-        lower(graph, [Lifted(sentinel, torch.float32)])
+        lower(graph, [Lifted(sentinel, torch.float32, 0.7)])
 
 
 def test_a_lifted_exponent_or_factor_takes_no_shortcut_for_the_value_of_its_sentinel(run_xla: Any, same: Any) -> None:
     sentinel = 2.0
     graph = trace(lambda x, y: [x**sentinel, torch.add(x, y, alpha=sentinel), x.clamp(sentinel)], [torch.ones(3)] * 2)
     trim(graph)
-    module = lower(graph, [Lifted(sentinel, torch.float32)])
+    module = lower(graph, [Lifted(sentinel, torch.float32, 0.7)])
     x, y = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5.0, 0.5, -1.0])
     same(run_xla(module, [x, y, torch.tensor(1.5)]), [x**1.5, x + 1.5 * y, x.clamp(1.5)])
 
@@ -115,12 +115,14 @@ def test_every_operator_of_an_optimizer_takes_its_scalar_lifted(run_xla: Any, sa
     graph = trace(lambda x, y: function(x, y, sentinel), [x, y])
     trim(graph)
     compute = torch.float64 if dtype == torch.float64 else torch.float32
-    results = run_xla(lower(graph, [Lifted(sentinel, compute)]), [x, y, torch.tensor(value, dtype=compute)])
+    results = run_xla(lower(graph, [Lifted(sentinel, compute, 0.7)]), [x, y, torch.tensor(value, dtype=compute)])
     same(results, [result.to(dtype) for result in function(x.double(), y.double(), value)])
 
 
 def test_modules_that_differ_in_a_lifted_scalar_alone_are_the_same_module() -> None:
-    first, second = (lower(_scaled(number, torch.float32), [Lifted(number, torch.float32)]) for number in (0.37, 0.59))
+    first, second = (
+        lower(_scaled(number, torch.float32), [Lifted(number, torch.float32, 0.7)]) for number in (0.37, 0.59)
+    )
     assert first.code == second.code
     baked, other = (lower(_scaled(number, torch.float32)) for number in (0.37, 0.59))
     assert baked.code != other.code
@@ -130,7 +132,7 @@ def test_a_lifted_scalar_of_a_short_float_keeps_its_own_precision(run_xla: Any, 
     sentinel = 0.5  # a value that bfloat16 could hold: being lifted counts, not being exact
     graph = trace(lambda x: [x * sentinel], [torch.ones(100, dtype=torch.bfloat16)])
     trim(graph)
-    module = lower(graph, [Lifted(sentinel, torch.float32)])
+    module = lower(graph, [Lifted(sentinel, torch.float32, 0.7)])
     x = torch.linspace(-4, 4, 100).bfloat16()
     same(run_xla(module, [x, torch.tensor(0.1)]), [x * 0.1], tolerance=0)
 
@@ -138,7 +140,7 @@ def test_a_lifted_scalar_of_a_short_float_keeps_its_own_precision(run_xla: Any, 
 def test_lifted_scalars_stay_in_the_signature_in_their_order_even_if_unused(run_xla: Any, same: Any) -> None:
     graph = trace(lambda x: [x + 0.31], [torch.ones(2)])
     trim(graph)
-    module = lower(graph, [Lifted(0.77, torch.float64), Lifted(0.31, torch.float32)])
+    module = lower(graph, [Lifted(0.77, torch.float64, 0.7), Lifted(0.31, torch.float32, 0.7)])
     assert [spec.dtype for spec in module.signature.inputs] == [torch.float32, torch.float64, torch.float32]
     inputs = [torch.zeros(2), torch.tensor(9.0, dtype=torch.float64), torch.tensor(4.0)]
     same(run_xla(module, inputs), [torch.full((2,), 4.0)])
