@@ -56,7 +56,7 @@ class Target:
         given = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token or self.caller.token}"]
         return ("\r\n".join([*given, *lines]) + "\r\n\r\n").encode("latin-1")
 
-    def send(self, *pieces: bytes, end: bool = False, pause: float = 0.0, seconds: float = HANG_SECONDS) -> list[int]:
+    def send(self, *pieces: bytes, end: bool = False, pause: float = 0.0, seconds: float = 15.0) -> list[int]:
         """Send pieces and return the statuses of all answers; ``end`` closes our half afterwards."""
         received = bytearray()
         with socket.create_connection(self.caller.address, timeout=seconds) as connection:
