@@ -1,23 +1,32 @@
-"""Try out settings before a server starts with them: everything is read, nothing is written."""
+"""Try out settings before a server starts with them: nothing that is written stays.
+
+In a bucket one small object is written, read and deleted, as every start does; a row of the database is rolled back.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from cache_server.database import tokens
 from cache_server.database.migrate import check_schema, is_current
+from cache_server.database.models import LeaseRow, LeaseState
 from cache_server.identity_file import read_identity_file
 from cache_server.maintenance import existing_database, said_plainly
 from cache_server.stores.open import new_store
+from cache_server.stores.s3 import S3Store
 from cache_server.tls import TlsFiles
 from client.errors import ConfigurationError
+from client.names import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cache_server.database.engine import Database
     from cache_server.settings import Settings
 
 State: TypeAlias = Literal["ok", "failed"]
@@ -78,11 +87,12 @@ def _identities(settings: Settings) -> str:
 
 
 def _store(settings: Settings) -> str:
-    if settings.bucket_url is None:
-        return _folder(settings.store_path())
     with contextlib.closing(new_store(settings)) as store:
-        store.check()
-        return store.location
+        if not isinstance(store, S3Store):
+            return _folder(settings.store_path())
+        steps = _Steps()
+        store.open(steps)
+        return f"{store.location}: {steps}"
 
 
 def _folder(path: Path) -> str:
@@ -114,10 +124,59 @@ def _database(settings: Settings) -> str:
         return "SQLite, which the first start makes"
     with contextlib.closing(database):
         if is_current(database):
-            return database.shown
+            steps = _Steps()
+            _try_row(database, steps)
+            return f"{database.shown}: {steps}"
         if not settings.migrate:
             check_schema(database)
     return f"{database.shown}; the start brings its schema up to date"
+
+
+def _try_row(database: Database, done: Callable[[str], None]) -> None:
+    """Write a row as a lease does, read it back, and take it back."""
+    key, now = secrets.token_hex(32), time.time()
+    with contextlib.suppress(_UndoneError), database.transaction() as session:
+        session.add(
+            LeaseRow(
+                project="check-config",
+                kind=str(Kind.GRAPH),
+                key=key,
+                generation=1,
+                state=LeaseState.RELEASED,
+                token_hash="",
+                holder="{}",
+                since=now,
+                expires=now,
+            )
+        )
+        session.flush()
+        done("write")
+        session.expire_all()
+        if session.get(LeaseRow, ("check-config", str(Kind.GRAPH), key)) is None:
+            raise ConfigurationError(f"{database.shown} does not give back what was written")
+        done("read back")
+        raise _UndoneError
+    done("roll back")
+
+
+class _UndoneError(Exception):
+    """Ends a transaction of which nothing is to stay."""
+
+
+class _Steps:
+    """What was done so far, each step with its milliseconds."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def __call__(self, step: str) -> None:
+        now = time.perf_counter()
+        self._said[step] = (now - self._last) * 1000
+        self._last = now
+
+    def __str__(self) -> str:
+        return ", ".join(f"{step} {milliseconds:.1f} ms" for step, milliseconds in self._said.items())
 
 
 def _first_token(settings: Settings) -> str:

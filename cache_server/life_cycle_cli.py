@@ -29,10 +29,11 @@ def check_config(
     database: DatabaseUrl = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Try the settings that a server would start with: files, store, database, schema, tokens. Writes nothing.
+    """Try the settings that a server would start with: files, store, database, schema, tokens. Nothing stays.
 
-    Prints each setting that is not the default, with its source, and what each part said. Exit status 1 if a server
-    could not start so.
+    A bucket has one small object written, read and deleted, a database a row that is rolled back, each step with its
+    milliseconds. Prints each setting that is not the default, with its source, and what each part said. Exit status 1
+    if a server could not start so.
     """
     given = {"data_dir": data_dir, "store": store, "database": database}
     settings, sources = read_configured("admin check-config", given, config)

@@ -48,7 +48,7 @@ may take half of those labels; reports of projects without a label are not shown
 labels. `route` is the template of an address, `none` for one that leads nowhere.
 
 What was refused is in `neff_cache_errors_total`, by the error's name: `unauthorized` (no token, or one that is unknown,
-expired or revoked), `forbidden`, `not_found` (a plain miss too), `throttled`, `signature_required`,
+expired or revoked), `forbidden`, `not_found` (a plain miss too), `throttled`, `too_many_leases`, `signature_required`,
 `signature_invalid`, `quota_exceeded`, `store_full`, `short_body` (an upload that broke off) and so on.
 
 Histograms have `_bucket`, `_sum` and `_count`. The metrics `process_…` and `python_gc_…` are those of Prometheus'

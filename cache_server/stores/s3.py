@@ -32,7 +32,7 @@ from client.s3.upload import PART_SIZE, ObjectUpload, PartPool, part_size
 from client.s3.url import BucketUrl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from client.s3.reader import ObjectReader
     from client.s3.retry import RetryPolicy
@@ -159,12 +159,16 @@ class S3Store:
         """The bucket's URL."""
         return str(self._bucket.url)
 
-    def open(self) -> None:
-        """See that the bucket is there, that we have every right we need, and that create-only writes work."""
+    def open(self, done: Callable[[str], None] = lambda _: None) -> None:
+        """See that the bucket is there, that we have every right we need, and that create-only writes work.
+
+        ``done`` is told of each step that is behind us.
+        """
         with _store_errors():
-            probe(self._bucket)
+            probe(self._bucket, done)
             # the last of the rights; without it abandoned uploads would be paid for unseen
             next(self._bucket.multiparts.unfinished(), None)
+            done("list uploads")
 
     def close(self) -> None:
         """End threads and connections; uploads must have ended."""

@@ -9,6 +9,9 @@
 The kernel's lock on each of these files is its owner's sign of life: what is not locked belongs to a process that is
 dead, however it died, and is removed. Nobody overtakes, so that a large compile is not kept waiting by small ones for
 ever. Processes with different settings each keep to their own.
+
+An owner that lives and stands still (`client.node.beat`) is passed over, and its file stays: once it moves again it
+counts again, so that as many as ran too many then end before the next one begins.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from client.node import beat
 from client.node.lock import FIRST_POLL, LONGEST_POLL, TELL_AFTER, held_descriptors
 from client.node.permissions import UntrustedError
 from client.node.tree import unique_name
@@ -38,6 +42,9 @@ _STARTED = re.compile(f"{RUNNING}[0-9]{{1,19}}-[0-9]+-[0-9a-f]{{16}}")
 """Such names in full: no other file is counted, or removed."""
 EVERYTHING = 1 << 60
 """Bytes: the reservation of a compile that wants to be alone."""
+RESERVED_FOR = 60.0
+"""Seconds without a beat after which an owner's memory counts as free, its slot and place being so sooner: a process
+that only waits for a machine that swaps holds its memory still, and must not get company for it."""
 DOOR_LIMIT = 60.0
 """Seconds after which a door that does not open is taken for broken: it is held for milliseconds."""
 
@@ -64,13 +71,16 @@ class Queue:
         budget: int | None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        watches: dict[str, beat.Watch] | None = None,
     ) -> None:
+        """``watches`` is what earlier queues of this process have seen of the files."""
         self._tree = tree
         self._files = tree.files
         self._slots = slots
         self._budget = EVERYTHING if budget is None else budget
         self._clock = clock
         self._sleep = sleep
+        self._watches = {} if watches is None else watches
 
     @contextmanager
     def enter(
@@ -137,34 +147,43 @@ class Queue:
         if ticket.descriptor is None:
             self._join(ticket, directory, trust)
         names = self._files.list(directory)
+        for gone in self._watches.keys() - set(names):
+            self._watches.pop(gone, None)
         for name in sorted(name for name in names if _QUEUED.fullmatch(name) and name < ticket.name):
-            if self._lives(name, directory, trust):
+            still = self._seconds_still(name, directory, trust)
+            if still is not None and still < beat.STILL_AFTER:
                 return False
         running = [name for name in names if _STARTED.fullmatch(name)]
-        if not self._fits(size, running):
-            running = [name for name in running if self._lives(name, directory, trust)]
-            if not self._fits(size, running):
+        if not self._fits(size, dict.fromkeys(running, 0.0)):
+            found = {name: self._seconds_still(name, directory, trust) for name in running}
+            if not self._fits(size, {name: still for name, still in found.items() if still is not None}):
                 return False
         name = unique_name(f"{RUNNING}{size}-")
         self._files.rename(ticket.name, name, directory)
         ticket.name = name
         return True
 
-    def _fits(self, size: int, running: list[str]) -> bool:
-        if not running:
-            return True
-        free_slot = self._slots is None or len(running) < self._slots
-        return free_slot and sum(map(_number, running)) + size <= self._budget
+    def _fits(self, size: int, running: dict[str, float]) -> bool:
+        """Return whether there is room beside those that run, each of which has stood still for some seconds."""
+        moving = [name for name, still in running.items() if still < beat.STILL_AFTER]
+        if self._slots is not None and len(moving) >= self._slots:
+            return False
+        reserved = [_number(name) for name, still in running.items() if still < RESERVED_FOR]
+        return not reserved or sum(reserved) + size <= self._budget
 
-    def _lives(self, name: str, directory: int, trust: Trust) -> bool:
-        """Return whether a file's owner lives; remove it if not. Only behind the door: nobody else makes files then."""
+    def _seconds_still(self, name: str, directory: int, trust: Trust) -> float | None:
+        """Return how long a file's owner has not moved, or None if it is dead; the file is then removed.
+
+        Only behind the door: nobody else makes files then.
+        """
         descriptor = self._tree.open_lock_file(name, directory, trust)
         try:
             if not self._files.lock(descriptor):
-                return True
+                watch = self._watches.setdefault(name, beat.Watch(self._clock))
+                return watch.seconds_still(self._files.status(descriptor))
             with suppress(FileNotFoundError):
                 self._files.unlink(name, directory)
-            return False
+            return None
         finally:
             self._files.close(descriptor)
 

@@ -83,7 +83,11 @@ class Watch:
 
     def stands_still(self, status: os.stat_result) -> bool:
         """Take note of the file's status now; return whether it has stayed the same for `STILL_AFTER`."""
+        return self.seconds_still(status) >= STILL_AFTER
+
+    def seconds_still(self, status: os.stat_result) -> float:
+        """Take note of the file's status now; return for how long it has stayed the same before our eyes."""
         now, seen = self._clock(), (status.st_dev, status.st_ino, status.st_mtime_ns)
         if seen != self._seen:
             self._seen, self._since = seen, now
-        return now - self._since >= STILL_AFTER
+        return now - self._since

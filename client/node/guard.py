@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from client.errors import Failure
     from client.key import CompilerIdentity
     from client.names import Kind
+    from client.node.beat import Watch
     from client.node.files import Files
     from client.settings import Settings
     from client.signing.check import SignatureCheck
@@ -74,6 +75,7 @@ class GuardedTier:
         self._settings = settings
         self._notices = notices
         self._met = met
+        self._watches: dict[str, Watch] = {}
         self._refused = not site.usable
         self._writable = True
         if site.problem:
@@ -154,7 +156,12 @@ class GuardedTier:
         limit = memory.memory_limit()
         budget = settings.compile_memory or (None if limit is None else int(limit * memory.SHARE))
         line = queue.Queue(
-            self._tier.tree, slots=settings.compile_slots, budget=budget, clock=self._clock, sleep=self._sleep
+            self._tier.tree,
+            slots=settings.compile_slots,
+            budget=budget,
+            clock=self._clock,
+            sleep=self._sleep,
+            watches=self._watches,
         )
 
         def waiting(seconds: float) -> None:

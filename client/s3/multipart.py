@@ -131,11 +131,12 @@ class Multiparts:
                 self.abort(target, upload)
             raise
 
-    def unfinished(self, *, page_size: int = 1000) -> Iterator[Unfinished]:
-        """Yield the uploads below the prefix that have not ended, in no order."""
+    def unfinished(self, folder: str = "", *, page_size: int = 1000) -> Iterator[Unfinished]:
+        """Yield the uploads below the prefix, or below ``folder/`` in it, that have not ended, in no order."""
+        below = f"{folder}/" if folder else ""
         more: dict[str, Any] = {}
         while True:
-            page = self._requests.list("list_multipart_uploads", "", MaxUploads=page_size, **more)
+            page = self._requests.list("list_multipart_uploads", below, MaxUploads=page_size, **more)
             for item in page.get("Uploads", ()):
                 name = item["Key"].removeprefix(self._requests.root)
                 yield Unfinished(name, item["UploadId"], item["Initiated"].timestamp())

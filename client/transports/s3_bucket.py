@@ -206,14 +206,13 @@ class SharedBucket:
         return len(data) > self._size_of_parts
 
     def abort_uploads(self, folder: str) -> None:
-        """Drop the parts of all uploads to ``folder`` that have not ended."""
+        """Drop the parts of all uploads of ours to ``folder`` that have not ended."""
         bucket = self._mine()
         with self._translated(bucket):
-            page = bucket.requests.list("list_multipart_uploads", f"{folder}/")
-            for item in page.get("Uploads", ()):
-                if not is_entry_file(item["Key"].rpartition("/")[2]):
-                    continue  # somebody else's
-                bucket.multiparts.abort(item["Key"].removeprefix(bucket.requests.root), item["UploadId"])
+            for item in list(bucket.multiparts.unfinished(folder)):
+                above, _, file = item.name.rpartition("/")
+                if above == folder and is_entry_file(file):  # else somebody else's, in a folder below perhaps
+                    bucket.multiparts.abort(item.name, item.upload)
 
     def replace(self, name: str, data: bytes, etag: str | None) -> None:
         """Write an object, over the state ``etag`` of it only; without one, or where the store cannot do that, anyhow.

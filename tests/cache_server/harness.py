@@ -20,6 +20,7 @@ from cache_server.stores.local import MARKER, SERVER_LOCK
 from client.key import key_of
 from client.names import MAIN_OUTPUT, Kind
 from client.wire import Entry, Output, Producer
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -132,7 +133,7 @@ class InProcess:
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
-        self._client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=30)
+        self._client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=HANG_SECONDS)
 
     @property
     def store_root(self) -> Path:
@@ -142,7 +143,7 @@ class InProcess:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self.start(work).result(30)
+        return self.start(work).result(HANG_SECONDS)
 
     def send(self, method: str, path: str, *, token: str | None = TOKEN, **options: Any) -> Future[Any]:
         headers = dict(options.pop("headers", {}))
@@ -151,7 +152,7 @@ class InProcess:
         return self.start(self._client.request(method, path, headers=headers, **options))
 
     def call(self, method: str, path: str, **options: Any) -> httpx.Response:
-        found = self.send(method, path, **options).result(30)
+        found = self.send(method, path, **options).result(HANG_SECONDS)
         assert isinstance(found, httpx.Response)
         return found
 
@@ -166,7 +167,7 @@ class InProcess:
         return self.call("PUT", built.path, json=built.entry.to_json())
 
     def ask(self, built: Built, **body: Any) -> dict[str, Any]:
-        answer = self.send_ask(built, **body).result(30)
+        answer = self.send_ask(built, **body).result(HANG_SECONDS)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
@@ -245,7 +246,7 @@ class InProcess:
 
         self.run(shut())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
+        self._thread.join(HANG_SECONDS)
         self.loop.close()
         self.service.close()
 

@@ -15,6 +15,7 @@ from cache_server.services.tokens import NewToken, token_hash
 from client.names import Kind
 from client.signing.keys import PublicKey
 from tests.cache_server.harness import TOKEN, build, problem, sha256
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,7 +250,7 @@ def test_anonymous_access_is_off_unless_asked_for(make_server: Callable[..., InP
     assert server.call("GET", built.artifact, token=None).status_code == 200
     assert problem(server.call("DELETE", built.path, token=None)) == (403, "forbidden")
     assert problem(server.call("GET", built.artifact, token="wrong")) == (401, "unauthorized")
-    assert server.send_ask(build("b"), token="wrong").result(10).status_code == 401
+    assert server.send_ask(build("b"), token="wrong").result(HANG_SECONDS).status_code == 401
     asked = server.call("POST", build("b").lease, json=_HOLDER, token=None)
     assert asked.json() == {"state": "denied"}
 

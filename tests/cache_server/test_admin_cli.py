@@ -18,6 +18,7 @@ from client.errors import ConfigurationError, Denied, WireError
 from client.names import Kind
 from client.transports.http import HttpTransport
 from tests.cache_server.growth import made
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.servers import running_server
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def test_pins_are_listed_and_removed(running: Server, project: str) -> None:
         method="PUT",
         headers={"Authorization": f"Bearer {running.token}"},
     )
-    urllib.request.urlopen(request, timeout=10).close()
+    urllib.request.urlopen(request, timeout=HANG_SECONDS).close()
     for target in (f"graph/{built.entry.key}", "label:llama/70b x", "plan:serve"):
         assert said("admin", "pin", target, "--project", project) == {"created": True}
         assert "was pinned already" in run("admin", "pin", target, "--project", project)

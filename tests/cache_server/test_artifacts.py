@@ -9,6 +9,7 @@ import zstandard
 from client.names import Kind
 from client.wire import ENTRY_HEADER, Entry
 from tests.cache_server.harness import build, problem, sha256
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from tests.cache_server.harness import InProcess
@@ -200,7 +201,7 @@ def test_a_damaged_frame_breaks_the_answer_instead_of_ending_it_early(server: In
     server.output_path(built).write_bytes(damaged)
     answer = server.send("GET", built.artifact, headers={"Accept-Encoding": "identity"})
     try:
-        content = answer.result(30).content
+        content = answer.result(HANG_SECONDS).content
     except Exception:  # noqa: BLE001 - a broken connection is one right answer, fewer bytes than promised the other
         return
     assert len(content) < len(plain)

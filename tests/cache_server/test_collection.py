@@ -18,6 +18,7 @@ from cache_server.stores.base import Blob, StoreError
 from client.names import Kind
 from tests.cache_server.growth import DAY, collect, made, pass_time, publish, set_quota, set_rules, standing
 from tests.cache_server.harness import TOKEN, Built, build, problem
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,7 +168,7 @@ def test_readers_never_see_more_than_a_miss_while_entries_vanish(timed: InProces
     found = collect(timed)
     stop.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(HANG_SECONDS)
     assert found["entries"] == 40
     for built in entries:
         read(built)

@@ -20,6 +20,7 @@ from cache_server.services.reservation import STEP, Space
 from cache_server.stores.base import CHUNK, StoreFullError
 from client.names import MAIN_OUTPUT
 from tests.cache_server.harness import build, problem, sha256
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.servers import running_server
 
 if TYPE_CHECKING:
@@ -201,19 +202,19 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ["/bin/mount", "-t", "tmpfs", "-o", "size=48m,nr_inodes=2000", "tmpfs", str(folder)],
         capture_output=True,
         check=False,
-        timeout=20,
+        timeout=HANG_SECONDS,
     )
     if mounted.returncode:
         pytest.skip("a small file system can only be mounted by root")
     try:
         yield folder
     finally:
-        subprocess.run(["/bin/umount", "-l", str(folder)], check=True, timeout=20)
+        subprocess.run(["/bin/umount", "-l", str(folder)], check=True, timeout=HANG_SECONDS)
 
 
 def _put(server: Server, built: Built, *, entry: bool = False) -> tuple[int, bytes]:
     host, port = server.url.removeprefix("http://").split(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    connection = http.client.HTTPConnection(host, int(port), timeout=HANG_SECONDS)
     headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
     try:
         if entry:
@@ -230,7 +231,7 @@ def _put(server: Server, built: Built, *, entry: bool = False) -> tuple[int, byt
 
 def _get(server: Server, built: Built) -> bytes:
     host, port = server.url.removeprefix("http://").split(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    connection = http.client.HTTPConnection(host, int(port), timeout=HANG_SECONDS)
     try:
         connection.request("GET", built.artifact, headers={"Authorization": f"Bearer {server.token}"})
         return connection.getresponse().read()
@@ -254,7 +255,7 @@ def test_a_small_disk_is_filled_to_the_reserve_and_never_broken(small_disk: Path
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(HANG_SECONDS)
         assert set(uploaded.values()) == {201, 507}
         status = os.statvfs(small_disk)
         assert status.f_bavail * status.f_frsize >= reserve

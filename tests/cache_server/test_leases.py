@@ -8,6 +8,7 @@ import pytest
 from client.names import Kind
 from client.wire import Entry
 from tests.cache_server.harness import TOKEN, build, problem
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +50,7 @@ def test_one_compiles_and_the_others_are_told_who(server: InProcess) -> None:
 def test_of_many_who_ask_at_once_one_is_granted(server: InProcess) -> None:
     built = build()
     answers = [server.send_ask(built, host=f"h{number}") for number in range(32)]
-    states = sorted(answer.result(30).json()["state"] for answer in answers)
+    states = sorted(answer.result(HANG_SECONDS).json()["state"] for answer in answers)
     assert states == ["granted"] + ["wait"] * 31
 
 
@@ -70,7 +71,7 @@ def test_waiters_are_woken_by_the_publish_and_not_by_a_clock(server: InProcess) 
     assert server.call("PUT", built.path, json=built.entry.to_json()).status_code == 201
     # the 25 s of the poll are far beyond the time-out of result()
     for answer in answers:
-        found = answer.result(10).json()
+        found = answer.result(HANG_SECONDS).json()
         assert found["state"] == "ready"
         assert Entry.from_json(found["entry"]) == built.entry
 
@@ -85,7 +86,7 @@ def test_waiting_holds_neither_a_thread_nor_a_connection(make_server: Callable[.
     assert threading.active_count() <= before + 2
     assert server.publish(other).status_code == 201
     assert server.publish(built).status_code == 201
-    assert {answer.result(10).json()["state"] for answer in answers} == {"ready"}
+    assert {answer.result(HANG_SECONDS).json()["state"] for answer in answers} == {"ready"}
 
 
 def test_waiters_learn_the_failure_with_its_log_at_once(server: InProcess) -> None:
@@ -94,7 +95,7 @@ def test_waiters_learn_the_failure_with_its_log_at_once(server: InProcess) -> No
     answer = server.send_ask(built, wait_seconds=25)
     server.waiting()
     _release(server, built, granted["token"], RESOURCE)
-    found = answer.result(10).json()
+    found = answer.result(HANG_SECONDS).json()
     assert found == {"state": "failed", **RESOURCE, "expires_in": 0.0, "replayed": False, "host": "holder"}
 
 
@@ -114,7 +115,7 @@ def test_a_lease_given_back_without_failure_goes_to_a_waiter_at_once(server: InP
     answer = server.send_ask(built, wait_seconds=25)
     server.waiting()
     _release(server, built, granted["token"])
-    found = answer.result(10).json()
+    found = answer.result(HANG_SECONDS).json()
     assert found["state"] == "granted"
     assert found["generation"] > granted["generation"]
 
@@ -138,7 +139,7 @@ def test_a_waiter_takes_over_by_itself_when_the_lease_runs_out(make_server: Call
     server = make_server(lease_ttl_seconds=0.3)
     built = build()
     first = server.ask(built)
-    answer = server.send_ask(built, wait_seconds=25).result(10).json()
+    answer = server.send_ask(built, wait_seconds=25).result(HANG_SECONDS).json()
     assert answer["state"] == "granted"
     assert answer["generation"] > first["generation"]
 
@@ -297,7 +298,7 @@ def test_a_caller_that_may_not_publish_waits_but_is_never_granted(server: InProc
     answer = server.send_ask(built, may_publish=False, wait_seconds=25)
     server.waiting()
     server.publish(built)
-    assert answer.result(10).json()["state"] == "ready"
+    assert answer.result(HANG_SECONDS).json()["state"] == "ready"
 
 
 def test_a_caller_that_went_away_is_not_granted_the_lease(server: InProcess) -> None:
@@ -324,12 +325,12 @@ def test_the_server_lets_waiters_go_when_it_stops(server: InProcess) -> None:
     answer = server.send_ask(built, wait_seconds=25)
     server.waiting()
     server.loop.call_soon_threadsafe(server.service.waiters.close)
-    assert answer.result(10).json()["state"] == "wait"
+    assert answer.result(HANG_SECONDS).json()["state"] == "wait"
 
 
 def test_there_are_no_leases_on_mirrored_entries(server: InProcess) -> None:
     built = build(kind=Kind.FOREIGN)
-    answer = server.send_ask(built).result(10)
+    answer = server.send_ask(built).result(HANG_SECONDS)
     assert problem(answer) == (422, "invalid")
 
 
@@ -388,14 +389,15 @@ def test_one_token_holds_no_more_leases_than_it_may_and_others_are_not_hindered(
     every = [build(f"key {number}") for number in range(5)]
     granted = [server.ask(built) for built in every[:3]]
     assert [answer["state"] for answer in granted] == ["granted"] * 3
-    answer = server.send_ask(every[3]).result(30)
+    answer = server.send_ask(every[3]).result(HANG_SECONDS)
     assert problem(answer) == (429, "too_many_leases")
     assert int(answer.headers["retry-after"]) >= 1
     assert "max_leases" in answer.json()["detail"]
+    assert 'neff_cache_errors_total{name="too_many_leases"} 1.0' in server.call("GET", "/metrics").text
     # waiting and being told of an entry are no leases, and what is held may be renewed
     assert server.ask(every[0])["state"] == "wait"
     assert server.call("PATCH", every[0].lease, json={"token": granted[0]["token"]}).status_code == 200
-    assert server.send_ask(every[3], token=other).result(30).json()["state"] == "granted"
+    assert server.send_ask(every[3], token=other).result(HANG_SECONDS).json()["state"] == "granted"
     # one that was given back, published or ran out counts no more
     server.call("POST", every[0].lease + "/release", json={"token": granted[0]["token"]})
     assert server.ask(every[4])["state"] == "granted"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import stat
 import subprocess
@@ -21,9 +22,12 @@ from cache_server.database.migrate import revision_of
 from cache_server.settings import Settings
 from client.cli.main import app
 from client.errors import ConfigurationError
+from client.s3.url import BucketUrl
 from tests.cache_server.harness import InProcess, build, problem
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.postgres import postgres
-from tests.support.s3 import seaweedfs, use_credentials
+from tests.support.s3 import all_objects, seaweedfs, use_credentials
+from tests.support.s3_faults import fault_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +82,59 @@ def test_check_config_sees_that_a_start_could_not_use_the_schema(server: InProce
     assert "20990101_0001" in found["parts"]["database"]["said"]
 
 
+def _step_names(said: str) -> list[str]:
+    return re.findall(r"([a-z ]+?) [0-9]+\.[0-9] ms", said.partition(": ")[2].replace(", ", ","))
+
+
+def test_check_config_writes_reads_and_deletes_in_the_bucket_and_in_the_database_what_a_server_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_credentials(monkeypatch)
+    url = seaweedfs().new_url()
+    with postgres().new_database() as database:
+        assert _run("migrate", "--data-dir", str(tmp_path), "--database", database)[0] == 0
+        status, found = _check("--data-dir", str(tmp_path), "--store", url, "--database", database)
+        assert status == 0, found
+        assert _step_names(found["parts"]["store"]["said"]) == [
+            "list", "write", "read back", "write in parts", "delete", "list uploads",
+        ]  # fmt: skip
+        assert _step_names(found["parts"]["database"]["said"]) == ["write", "read back", "roll back"]
+    assert all_objects(url) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "right"),
+    [
+        ("PUT", "tmp-", "s3:PutObject"),
+        ("GET", "tmp-", "s3:GetObject"),
+        ("DELETE", "tmp-(?!.*uploadId)", "s3:DeleteObject"),
+    ],
+)
+def test_check_config_says_no_where_a_bucket_refuses_what_a_server_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, target: str, right: str
+) -> None:
+    use_credentials(monkeypatch)
+    prefix = BucketUrl.parse(seaweedfs().new_url()).prefix
+    with fault_proxy(seaweedfs()) as proxy:
+        proxy.break_next(method, target, status=403, code="AccessDenied", times=1 << 30)
+        status, found = _check("--data-dir", str(tmp_path), "--store", proxy.url(prefix))
+    assert status == 1
+    assert found["parts"]["store"]["state"] == "failed"
+    assert right in found["parts"]["store"]["said"]
+
+
+def test_check_config_says_no_where_a_database_takes_no_lease(server: InProcess) -> None:
+    folder = str(server.service.settings.data_dir)
+    with sqlite3.connect(f"{folder}/cache.db") as connection:
+        assert _check("--data-dir", folder)[0] == 0
+        assert connection.execute("SELECT count(*) FROM leases").fetchone() == (0,)
+        connection.execute("CREATE TRIGGER full BEFORE INSERT ON leases BEGIN SELECT RAISE(ABORT, 'no room'); END")
+    connection.close()
+    status, found = _check("--data-dir", folder)
+    assert status == 1
+    assert "no room" in found["parts"]["database"]["said"]
+
+
 def test_a_backup_is_whole_although_the_server_writes(server: InProcess, tmp_path: Path) -> None:
     folder, target = str(server.service.settings.data_dir), tmp_path / "backup.db"
     server.publish(build("before"))
@@ -96,7 +153,7 @@ def test_a_backup_is_whole_although_the_server_writes(server: InProcess, tmp_pat
         status, _, said = _run("backup", str(target), "--data-dir", folder)
     finally:
         stop.set()
-        writer.join(60)
+        writer.join(HANG_SECONDS)
     assert status == 0, said
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     with sqlite3.connect(target) as connection:
@@ -272,5 +329,5 @@ def _as_nobody(folder: Path, config: Path) -> tuple[int, str]:
             os.chown(path, 65534, 65534, follow_symlinks=False)
         command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command]
     environ = {**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "c"), "PYTHONDONTWRITEBYTECODE": "1"}
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environ)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HANG_SECONDS, env=environ)
     return ran.returncode, ran.stdout or ran.stderr

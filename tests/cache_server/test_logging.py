@@ -15,6 +15,7 @@ import pytest
 from client.cache import Cache
 from tests.cache_server.harness import build
 from tests.client.programs import compiled, document
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.http_calls import Caller
 from tests.support.servers import running_server
 
@@ -105,7 +106,12 @@ def test_what_callers_send_moves_no_cursor_in_the_log(tmp_path: Path, log_format
     )
     environment = {**os.environ, "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
     ran = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60, env=environment
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=HANG_SECONDS,
+        env=environment,
     )
     said = re.sub(r"\x1b\[[0-9;]*m", "", ran.stderr)  # the renderer's own colours
     assert said.count("[2J") >= 5

@@ -17,6 +17,7 @@ from cache_server.stores.base import StoreError
 from client.names import MAIN_OUTPUT
 from client.s3.retry import RetryPolicy
 from tests.cache_server.harness import FakeClock, build, problem
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.s3 import seaweedfs, use_credentials
 from tests.support.s3_faults import fault_proxy
 
@@ -111,14 +112,14 @@ def _scrub(stand: Stand) -> None:
 
 def _lease(stand: Stand) -> None:
     for built in stand.every:
-        answer = stand.server.send_ask(built).result(30)
+        answer = stand.server.send_ask(built).result(HANG_SECONDS)
         assert answer.status_code == 503 or answer.json()["state"] == "ready", answer.text
 
 
 def _adopt(stand: Stand) -> None:
     _forget_rows(stand.server)
     for built in stand.every:
-        answer = stand.server.send_ask(built).result(30)
+        answer = stand.server.send_ask(built).result(HANG_SECONDS)
         # an entry.json that is said not to be there is no verdict on anything
         assert answer.status_code == 503 or answer.json()["state"] in {"ready", "granted"}, answer.text
 

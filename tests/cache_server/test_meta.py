@@ -12,6 +12,7 @@ from cache_server.database import policy
 from cache_server.services.meta import Meta
 from cache_server.stores.base import MetaName, StoreError
 from tests.cache_server.harness import problem
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from cache_server.stores.base import Store
@@ -126,7 +127,7 @@ def test_changes_at_the_same_time_follow_each_other(either: InProcess) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(HANG_SECONDS)
     found = revisions(either.service.store)
     assert sorted(found) == list(range(1, 13))
     assert stands(either) == found[12]["value"]

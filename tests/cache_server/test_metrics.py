@@ -18,6 +18,7 @@ from cache_server.metric_projects import OTHER
 from cache_server.metrics import Metrics
 from cache_server.services.scrubbing import MOST_IN_A_ROW
 from tests.cache_server.harness import build
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.http_calls import Caller
 from tests.support.postgres import postgres
 from tests.support.servers import running_server
@@ -60,7 +61,7 @@ class _Scrapes:
 
     def until(self, name: str) -> float:
         """Scrape until a sample whose name begins so is more than 0."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + HANG_SECONDS
         while True:
             value = max((value for sample, value in self.now().items() if sample.startswith(name)), default=0.0)
             if value > 0:
@@ -77,7 +78,7 @@ def _ask(caller: Caller, built: Built, wait_seconds: float = 0.0) -> dict[str, A
 def _uploads(caller: Caller, scrapes: _Scrapes) -> None:
     """An upload stands in the middle, then breaks off."""
     built = build("upload", neff=b"u" * 3_000_000)
-    with socket.create_connection(caller.address, timeout=20) as sock:
+    with socket.create_connection(caller.address, timeout=HANG_SECONDS) as sock:
         head = f"PUT {built.blob()} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {caller.token}\r\n"
         sock.sendall(f"{head}Content-Length: 3000000\r\n\r\n".encode() + b"u" * 1000)
         assert scrapes.until("neff_cache_promised_bytes") <= 3_000_000
@@ -97,7 +98,7 @@ def _leases(caller: Caller, scrapes: _Scrapes) -> None:
     scrapes.until("neff_cache_leases_held")
     release = {"token": token, "failure": {"class": "resource", "text": "no memory", "log": ""}}
     assert [caller.call("POST", f"{failing.lease}/release", release).status for _ in range(2)] == [200, 409]
-    waiter.join(30)
+    waiter.join(HANG_SECONDS)
     assert answers[0]["state"] == "failed"
     assert _ask(caller, dying, 20.0)["state"] == "granted"
 
@@ -124,7 +125,7 @@ def _upkeep(server: Server, caller: Caller, scrapes: _Scrapes) -> None:
 
 
 def test_every_metric_of_the_reference_moves_on_a_real_server(tmp_path: Path) -> None:
-    environment = {"NEFF_CACHE_LEASE_TTL_SECONDS": "3", "NEFF_CACHE_COLLECT_GRACE_SECONDS": "0"}
+    environment = {"NEFF_CACHE_LEASE_TTL_SECONDS": "10", "NEFF_CACHE_COLLECT_GRACE_SECONDS": "0"}
     with running_server(tmp_path, environment=environment) as server:
         caller = Caller(server.url, server.token)
         scrapes = _Scrapes(caller)

@@ -20,6 +20,7 @@ from cache_server.weak_tokens import SHORTEST, VOID, is_weak
 from client.errors import ConfigurationError
 from client.token import user_token_path
 from tests.cache_server.harness import TOKEN, InProcess
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.servers import running_server
 
 if TYPE_CHECKING:
@@ -172,7 +173,11 @@ def test_a_server_whose_secret_is_set_and_empty_lets_nobody_in(tmp_path: Path) -
     environment = {"NEFF_CACHE_BOOTSTRAP_TOKEN": "", "NEFF_CACHE_STORE": "", "NEFF_CACHE_DATABASE": " "}
     with running_server(tmp_path, environment=environment) as server:
         status = subprocess.run(
-            [sys.executable, "-c", _ASK, server.url + _TOKENS], capture_output=True, text=True, check=True, timeout=30
+            [sys.executable, "-c", _ASK, server.url + _TOKENS],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=HANG_SECONDS,
         )
         assert status.stdout.split() == ["401", "401"]
     assert (tmp_path / "data" / "store").is_dir()
@@ -182,7 +187,7 @@ def test_a_server_whose_secret_is_set_and_empty_lets_nobody_in(tmp_path: Path) -
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
     assert refused.returncode == 1
     assert "there is no token yet" in refused.stderr

@@ -19,6 +19,7 @@ from cache_server.stores.base import Blob
 from cache_server.stores.guarded import GuardedStore
 from cache_server.stores.local import LocalStore
 from tests.cache_server.harness import build
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.postgres import postgres
 
 if TYPE_CHECKING:
@@ -125,14 +126,14 @@ def test_many_requests_for_one_key_wait_in_their_server_and_not_on_connections(
     begun = threading.Barrier(9)
 
     def take() -> None:
-        begun.wait(10)
+        begun.wait(HANG_SECONDS)
         assert is_free(second)
 
     threads = [threading.Thread(target=take) for _ in range(8)]
     with first.hold(ADDRESS):
         for thread in threads:
             thread.start()
-        begun.wait(10)
+        begun.wait(HANG_SECONDS)
         while not (waiting := postgres().servers(url, waiting="advisory")):
             pass
         assert len(waiting) == 1
@@ -140,7 +141,7 @@ def test_many_requests_for_one_key_wait_in_their_server_and_not_on_connections(
         with second.hold(build("other").address):
             pass
     for thread in threads:
-        thread.join(10)
+        thread.join(HANG_SECONDS)
 
 
 def test_a_server_without_a_free_connection_is_busy_and_says_so(make_locks: Callable[..., PostgresLocks]) -> None:
@@ -149,13 +150,13 @@ def test_a_server_without_a_free_connection_is_busy_and_says_so(make_locks: Call
         taken = []
         thread = threading.Thread(target=lambda: taken.append(is_free(locks)))
         thread.start()
-        thread.join(10)
+        thread.join(HANG_SECONDS)
     assert taken == [False]
 
 
 def wait_for(duty: PostgresDuty) -> None:
     """Ask until ``duty`` has it: the database lets a lock go a moment after its connection has ended."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_SECONDS
     while not duty.is_ours():
         assert time.monotonic() < deadline
         time.sleep(0.01)

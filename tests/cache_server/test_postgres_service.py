@@ -21,6 +21,7 @@ from cache_server.settings import Settings
 from cache_server.stores.base import Blob
 from client.errors import ConfigurationError
 from tests.cache_server.harness import TOKEN, build, problem
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.postgres import own_postgres, postgres
 from tests.support.s3 import seaweedfs, use_credentials
 from tests.support.servers import running_server
@@ -84,11 +85,11 @@ def test_a_waiter_outlives_a_restart_of_the_database(
 
         monkeypatch.setattr(server.service.leasing, "glance", glance_and_tell)
         waiting = server.send_ask(built, host="waiter", wait_seconds=25)
-        assert looked.wait(10)
+        assert looked.wait(HANG_SECONDS)
         database.stop()
         database.start()
         assert server.publish(built).status_code == 201
-        assert waiting.result(20).json()["state"] == "ready"
+        assert waiting.result(HANG_SECONDS).json()["state"] == "ready"
 
 
 def test_a_server_holds_no_more_connections_than_it_promises(make_server: Callable[..., InProcess], url: str) -> None:
@@ -101,10 +102,10 @@ def test_a_server_holds_no_more_connections_than_it_promises(make_server: Callab
     server.waiting(len(waiting))
     # the waiters hold no thread: others are served meanwhile
     answers = [server.send("GET", one.artifact) for one in built for _ in range(4)]
-    assert {answer.result(20).status_code for answer in answers} == {404}
+    assert {answer.result(HANG_SECONDS).status_code for answer in answers} == {404}
     with ThreadPoolExecutor(8) as pool:
         assert [answer.status_code for answer in pool.map(server.publish, built)] == [201] * 8
-    assert {answer.result(20).json()["state"] for answer in waiting} == {"ready"}
+    assert {answer.result(HANG_SECONDS).json()["state"] for answer in waiting} == {"ready"}
     # transactions and reads, keys held, the listener, the duty
     assert len(postgres().servers(url)) <= threads + threads // 2 + 2
 
@@ -207,7 +208,7 @@ def test_of_servers_that_start_at_once_one_migrates_and_none_fails(url: str) -> 
     begin = threading.Barrier(len(databases))
 
     def start(database: Database) -> str | None:
-        begin.wait(10)
+        begin.wait(HANG_SECONDS)
         migrate(database)
         return revision_of(database.engine)
 

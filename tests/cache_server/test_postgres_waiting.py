@@ -16,6 +16,7 @@ from cache_server.database.migrate import migrate
 from cache_server.database.models import LeaseRow, LeaseState
 from cache_server.services.postgres_waiting import CHANNEL, PostgresWaiters
 from tests.cache_server.harness import build
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.postgres import postgres
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def woken(waiter: Waiter) -> bool:
-    return await waiter.wait(20)
+    return await waiter.wait(HANG_SECONDS)
 
 
 def test_a_publish_on_one_server_hands_the_entry_to_those_who_wait_on_another(

@@ -12,6 +12,7 @@ from cache_server.database import leases
 from client.names import Kind
 from client.wire import Entry
 from tests.cache_server.harness import build, document, problem, sha256
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.s3 import seaweedfs, use_credentials
 
 if TYPE_CHECKING:
@@ -76,11 +77,13 @@ def test_of_many_writers_at_once_exactly_one_creates_the_entry(server: InProcess
     for built in builds:
         server.upload(built)
     answers = [server.send("PUT", built.path, json=built.entry.to_json()) for built in builds]
-    statuses = sorted(answer.result(30).status_code for answer in answers)
+    statuses = sorted(answer.result(HANG_SECONDS).status_code for answer in answers)
     assert statuses == [200] * 7 + [201]
     stored = server.call("GET", builds[0].artifact).content
     assert stored in {built.stored["model.neff"] for built in builds}
-    assert {Entry.from_json(answer.result(30).json()).output().sha256 for answer in answers} == {sha256(stored)}
+    assert {Entry.from_json(answer.result(HANG_SECONDS).json()).output().sha256 for answer in answers} == {
+        sha256(stored)
+    }
 
 
 def test_a_key_that_is_not_the_hash_of_its_document_is_refused(server: InProcess) -> None:

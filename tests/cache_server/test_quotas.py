@@ -11,6 +11,7 @@ from cache_server.services.jobs import Jobs
 from cache_server.services.tokens import token_hash
 from tests.cache_server.growth import made, pass_time, publish, set_quota, standing
 from tests.cache_server.harness import problem
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,9 +107,9 @@ def test_room_for_one_entry_and_ten_at_once_is_no_deadlock(
     set_quota(server, max_entries=1)
     sent = [server.send("PUT", built.blob(), content=built.stored["model.neff"]) for built in entries]
     assert server.call("GET", "/readyz").status_code == 200
-    assert {answer.result(30).status_code for answer in sent} <= {201, 507}
+    assert {answer.result(HANG_SECONDS).status_code for answer in sent} <= {201, 507}
     sent = [server.send("PUT", built.path, json=built.entry.to_json()) for built in entries]
-    statuses = sorted(answer.result(30).status_code for answer in sent)
+    statuses = sorted(answer.result(HANG_SECONDS).status_code for answer in sent)
     assert set(statuses) <= {201, 409, 507}
     assert sum(standing(server, first, *entries)) >= 1
     assert server.call("GET", "/readyz").status_code == 200

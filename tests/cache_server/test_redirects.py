@@ -15,6 +15,7 @@ from client.layout import entry_folder
 from client.transports.redirects import STAY
 from client.wire import Entry
 from tests.cache_server.harness import build, problem
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.jobs import job_environment
 from tests.support.s3 import seaweedfs, use_credentials
 from tests.support.servers import running_server
@@ -45,7 +46,7 @@ def server(make_server: Callable[..., InProcess], bucket: str) -> InProcess:
 
 def fetch(location: str) -> tuple[bytes, Any]:
     """Get the address as anybody would: without a token."""
-    with urllib.request.urlopen(location, timeout=10) as answer:
+    with urllib.request.urlopen(location, timeout=HANG_SECONDS) as answer:
         return answer.read(), answer.headers
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from cache_server.admin_cli import admin_app
 from cache_server.token_cli import token_app
 from client.errors import ConfigurationError, Denied, NeffCacheError, Refused
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.servers import running_server
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def said(*words: str) -> Any:
 def status_of(running: Server, token: str) -> int:
     request = urllib.request.Request(f"{running.url}/v1/-/whoami", headers={"Authorization": f"Bearer {token}"})
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=HANG_SECONDS) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

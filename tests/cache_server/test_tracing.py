@@ -18,6 +18,7 @@ from cache_server.tracing.base import NO_TRACING
 from cache_server.tracing.open import ENDPOINTS, open_tracing
 from client.errors import ConfigurationError
 from tests.cache_server.harness import TOKEN, build
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.collector import running_collector
 from tests.support.http_calls import Caller
 from tests.support.servers import running_server
@@ -81,7 +82,7 @@ def test_a_wait_for_a_lease_is_seen_in_the_trace(traced: InProcess, collector: C
     answer = traced.send("POST", built.lease, json=body, headers=headers)
     traced.waiting()
     traced.call("POST", f"{built.lease}/release", json={"token": token})
-    assert answer.result(30).json()["state"] == "granted"
+    assert answer.result(HANG_SECONDS).json()["state"] == "granted"
     spans = collector.of(trace)
     assert spans["lease.wait"].parent == spans["POST /v1/{project}/{kind}/leases/{key}"].id
     assert spans["database.transaction"].parent == spans["lease.wait"].id
@@ -160,7 +161,7 @@ def test_a_collector_that_is_deaf_does_not_hold_up_a_stop(
         server.call("GET", build().artifact)
         stop = threading.Thread(target=server.close, daemon=True)
         stop.start()
-        stop.join(60)
+        stop.join(HANG_SECONDS)
         assert not stop.is_alive()
 
 
@@ -217,14 +218,14 @@ def test_two_servers_of_a_process_keep_their_traces_apart(
         def call(server: InProcess, number: int) -> None:
             trace, headers = _trace(number)
             ids.append(trace)
-            ready.wait(30)
+            ready.wait(HANG_SECONDS)
             server.call("GET", build().artifact, headers=headers)
 
         threads = [threading.Thread(target=call, args=pair) for pair in ((first, 8), (second, 9))]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(HANG_SECONDS)
         collector.of(_trace(8)[0])
         other.of(_trace(9)[0])
         assert {span.trace for span in collector.spans}.isdisjoint({span.trace for span in other.spans})

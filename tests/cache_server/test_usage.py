@@ -14,6 +14,7 @@ from cache_server.database import usage
 from cache_server.services.usage import Usage
 from tests.cache_server.growth import made, pass_time, publish
 from tests.cache_server.harness import build
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +62,7 @@ def test_servers_add_to_each_other(either: InProcess) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(HANG_SECONDS)
     assert (used(either, built).hits, used(either, other).hits) == (40, 20)
 
 

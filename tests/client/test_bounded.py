@@ -17,6 +17,7 @@ from client.transports.limits import DEFAULT_LIMITS
 from client.transports.patience import Patience, current
 from client.wire import Output
 from tests.client.programs import compiled, document
+from tests.fakes.waiting import HANG_SECONDS
 
 OUTPUT = Output("model.neff", "0" * 64, 100 << 20)
 
@@ -24,7 +25,7 @@ OUTPUT = Output("model.neff", "0" * 64, 100 << 20)
 def test_a_request_that_hangs_costs_the_job_its_patience_and_no_more():
     released = threading.Event()
     with pytest.raises(Unreachable, match="no answer within"):
-        watched(lambda: released.wait(20), Patience(0.1))
+        watched(lambda: released.wait(HANG_SECONDS), Patience(0.1))
     released.set()
 
 
@@ -69,7 +70,7 @@ def test_a_shared_folder_that_hangs_costs_no_job_its_result(tmp_path, make_cache
 
     class Hangs(DirectoryTransport):
         def entry(self, *arguments):
-            released.wait(30)
+            released.wait(HANG_SECONDS)
             return super().entry(*arguments)
 
     (tmp_path / "shared").mkdir()

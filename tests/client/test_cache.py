@@ -19,6 +19,7 @@ from client.transports.base import Withdrawn
 from client.wire import Granted, Holder
 from tests.client.programs import build, compiled, document, entry_of
 from tests.client.shared_store import SharedStore
+from tests.fakes.waiting import HANG_SECONDS
 
 DIAGNOSIS = Failure("diagnosis", "NCC_EXYZ: this operator is not known", "line 1\nline 2 of the compiler's log")
 
@@ -90,7 +91,7 @@ def test_threads_that_ask_for_one_key_share_one_compile(make_cache):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(HANG_SECONDS)
     assert compiler.runs == 1
     assert set(results) == {compiler.built[0]}
     assert len(results) == 8
@@ -109,7 +110,7 @@ def test_nodes_that_ask_at_once_share_one_compile(make_cache, store):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(HANG_SECONDS)
     assert compiler.runs == 1
     assert set(results) == {compiler.built[0]}
     assert sum(cache.statistics.waits for cache in caches) == 3
@@ -250,7 +251,7 @@ def test_a_waiter_compiles_itself_after_a_failure_elsewhere_that_says_nothing_ab
     while not failing.runs:
         time.sleep(0.01)
     assert here.get_or_compile(document(), Compiler()).source == "compile"
-    thread.join(10)
+    thread.join(HANG_SECONDS)
     assert here.statistics.waits == 1
 
 
@@ -299,8 +300,8 @@ def test_an_interrupted_compile_gives_its_lease_back_at_once(make_cache, store, 
 
 
 def test_a_compile_longer_than_the_lease_keeps_it_and_no_second_one_starts(make_cache):
-    store = SharedStore(ttl=0.3)
-    compiler = Compiler(seconds=1.5)
+    store = SharedStore(ttl=1.0)
+    compiler = Compiler(seconds=2.5)
     caches = [make_cache(store, node=f"node{number}") for number in range(2)]
     _in_threads(caches, compiler)
     assert compiler.runs == 1
@@ -478,7 +479,7 @@ def _impatient(acquire: Any) -> Any:
     return ask
 
 
-def _until(condition: Any, seconds: float = 10) -> None:
+def _until(condition: Any, seconds: float = HANG_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -499,5 +500,5 @@ def _in_threads(caches: list[Cache], compiler: Compiler) -> list[Any]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(HANG_SECONDS)
     return errors

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.fakes.waiting import HANG_SECONDS
+
 _HEAVY = (
     "typer", "click", "rich", "torch", "numpy", "jaxlib", "fastapi", "starlette", "pydantic", "sqlalchemy", "boto3",
     "requests", "urllib3", "httpx", "asyncio", "zstandard",
@@ -17,7 +19,9 @@ _HEAVY = (
 def _loaded(statement: str) -> set[str]:
     # -S: what other packages start through .pth files is not ours
     code = f"import sys; sys.path[:0] = {sys.path!r}; {statement}; import json; print(json.dumps(list(sys.modules)))"
-    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, timeout=HANG_SECONDS, check=True
+    )
     return {name.partition(".")[0] for name in json.loads(done.stdout)}
 
 
@@ -30,7 +34,9 @@ def test_a_job_that_imports_the_client_gets_nothing_heavy_with_it(statement: str
 
 def test_an_import_of_the_package_alone_loads_next_to_nothing_of_it() -> None:
     code = "import client, sys; print(*[name for name in sys.modules if name.startswith('client.')])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_SECONDS, check=True
+    )
     assert done.stdout.split() == ["client._version"]
 
 

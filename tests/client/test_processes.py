@@ -16,6 +16,7 @@ import pytest
 
 from client.key import key_of
 from tests.client.programs import document
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,13 +65,13 @@ class Job:
         self.process.stdin.flush()
 
     def result(self) -> dict[str, tuple[str, str]]:
-        out, _ = self.process.communicate(timeout=60)
+        out, _ = self.process.communicate(timeout=HANG_SECONDS)
         assert self.process.returncode == 0
         return json.loads(out)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(HANG_SECONDS)
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
                 with suppress(BrokenPipeError):
@@ -106,7 +107,7 @@ def _compiles(log: Path) -> list[str]:
 
 
 def _until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + HANG_SECONDS
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -218,7 +219,7 @@ def test_a_forked_child_counts_its_own_work_and_nobody_counts_twice(tmp_path, en
         "NEURON_CACHE_NODE_DIR": str(tmp_path / "tier"),
         "NEURON_CACHE_SUMMARY": str(summary),
     }
-    subprocess.run([sys.executable, "-c", FORKING, ending], env=environment, cwd=ROOT, timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", FORKING, ending], env=environment, cwd=ROOT, timeout=HANG_SECONDS, check=True)
     total = json.loads(summary.read_text())
     assert total["lookups"] == lookups
     assert len(total["pids"]) == processes
@@ -234,12 +235,12 @@ started, forked = threading.Event(), threading.Event()
 
 def slow():
     started.set()
-    assert forked.wait(20)
+    assert forked.wait(90)
     return compiled()
 
 thread = threading.Thread(target=lambda: cache.get_or_compile(document("slow"), slow))
 thread.start()
-assert started.wait(20)
+assert started.wait(90)
 child = os.fork()
 if not child:
     # the flight and the lock of the parent are not ours: another program is compiled at once
@@ -247,7 +248,7 @@ if not child:
     os._exit(0 if source == "compile" else 1)
 assert os.waitpid(child, 0)[1] == 0
 forked.set()
-thread.join(20)
+thread.join(90)
 assert cache.get_or_compile(document("slow"), compiled).source == "memory"
 assert cache.get_or_compile(document("other"), compiled).source == "disk"
 """
@@ -255,7 +256,9 @@ assert cache.get_or_compile(document("other"), compiled).source == "disk"
 
 def test_a_fork_while_another_thread_compiles_stops_neither(tmp_path):
     environment = {"PATH": os.environ["PATH"], "NEURON_CACHE_NODE_DIR": str(tmp_path / "tier")}
-    subprocess.run([sys.executable, "-c", FORKING_AMID_WORK], env=environment, cwd=ROOT, timeout=60, check=True)
+    subprocess.run(
+        [sys.executable, "-c", FORKING_AMID_WORK], env=environment, cwd=ROOT, timeout=HANG_SECONDS, check=True
+    )
 
 
 def test_the_import_of_the_cache_is_light():
@@ -265,6 +268,6 @@ def test_the_import_of_the_cache_is_light():
         "print(sorted(heavy & (set(sys.modules) - bare)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=HANG_SECONDS, check=True
     )
     assert done.stdout.strip() == "[]"

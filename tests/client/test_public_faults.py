@@ -21,6 +21,7 @@ from client.names import Kind
 from client.transports.base import Fetched
 from tests.client.programs import build, compiled, document, entry_of
 from tests.client.transports.raw_server import RawServer, answer
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     import socket
@@ -42,7 +43,7 @@ def _at_once(caches: list[Cache], work: Callable[[Cache], Any]) -> list[Any]:
     barrier = threading.Barrier(len(caches))
 
     def begin(cache: Cache) -> Any:
-        barrier.wait(30)
+        barrier.wait(HANG_SECONDS)
         return work(cache)
 
     with ThreadPoolExecutor(len(caches)) as pool:
@@ -188,7 +189,7 @@ def test_a_framework_that_moves_the_folder_later_does_not_cost_the_second_run_it
             "ELSEWHERE": str(tmp_path / f"random-{number}"),
         }
         ran = subprocess.run(
-            [sys.executable, "-c", JOB], env=environ, capture_output=True, text=True, timeout=60, check=True
+            [sys.executable, "-c", JOB], env=environ, capture_output=True, text=True, timeout=HANG_SECONDS, check=True
         )
         said.append(ran.stdout.strip())
     assert said == ["compile", "disk"]

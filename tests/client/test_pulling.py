@@ -16,6 +16,7 @@ from client.node.tier import NodeTier
 from client.plans import Wanted
 from client.pulling import NodeFullError, Progress, Puller, in_parallel, missing
 from tests.client.programs import compiled, document, entry_of
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Sequence
@@ -229,7 +230,7 @@ def test_the_first_fault_ends_the_others_before_they_begin() -> None:
         begun.append(group[0])
         if group[0] == 0:
             raise Unreachable("gone")
-        stop.wait(10)
+        stop.wait(HANG_SECONDS)
 
     with suppress(Unreachable):
         in_parallel(work, [[number] for number in range(1000)], jobs=2, stop=stop)

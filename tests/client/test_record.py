@@ -11,6 +11,7 @@ from client.names import Kind
 from client.record import add_to_summary, append_record
 from client.statistics import Statistics, Tally
 from tests.client.programs import compiled, document
+from tests.fakes.waiting import HANG_SECONDS
 
 
 def _some(pid: int, key: str = "a" * 64) -> Statistics:
@@ -63,7 +64,7 @@ def test_processes_that_name_one_file_add_up(tmp_path):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(HANG_SECONDS)
     total = json.loads(path.read_text())
     assert total["lookups"] == 32
     assert total["compile_seconds"] == 20
@@ -91,7 +92,7 @@ def test_lines_of_many_processes_stay_whole(tmp_path):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(HANG_SECONDS)
     assert sorted(path.read_bytes().splitlines(keepends=True)) == sorted(lines)
 
 

@@ -17,6 +17,7 @@ from client.transports.patience import current
 from client.warnings import Notices
 from client.wire import Granted, Holder
 from tests.client.programs import compiled, document, entry_of
+from tests.fakes.waiting import HANG_SECONDS
 
 KEY = document().key
 HOLDER = Holder("here", 1)
@@ -98,7 +99,7 @@ def test_a_server_that_comes_back_is_used_again_after_one_request_in_the_backgro
     del store.faults["fetch"]
     clock.time += 31
     assert remote.fetch(Kind.GRAPH, KEY) is UNAVAILABLE, "the job does not wait to find out"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_SECONDS
     while remote.fetch(Kind.GRAPH, KEY) is UNAVAILABLE:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -113,7 +114,7 @@ def test_a_server_that_answers_in_the_background_and_then_stalls_again_costs_lit
     del store.faults["fetch"]
     clock.time += 31
     remote.fetch(Kind.GRAPH, KEY)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_SECONDS
     while remote.fetch(Kind.GRAPH, KEY) is UNAVAILABLE:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -189,7 +190,7 @@ def test_a_lost_lease_says_nothing_against_the_server(store, remote, caplog):
 def test_an_upload_that_does_not_end_lets_the_job_go_on(store, monkeypatch, caplog):
     monkeypatch.setattr(remote_module, "PUBLISH_LIMIT", 0.1)
     ended = threading.Event()
-    store.faults["publish"] = lambda: ended.wait(20)
+    store.faults["publish"] = lambda: ended.wait(HANG_SECONDS)
     outputs = compiled().outputs
     remote = Remote(store, Notices(), met=lambda kind: None)
     assert remote.publish(entry_of(document(), outputs), outputs, None) is UNAVAILABLE

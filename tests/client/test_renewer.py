@@ -19,6 +19,7 @@ from client.transports.http import HttpTransport
 from client.wire import Granted
 from tests.client.programs import document
 from tests.client.transports.raw_server import RawServer, answer
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     import socket
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 TTL = 1.5
 HELD = 4.0
 """Seconds for which a job's interpreter does nothing else: longer than a lease."""
-PATIENCE = 30.0
+PATIENCE = HANG_SECONDS
 KEY = document().key
 
 JOB = """

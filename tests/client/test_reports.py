@@ -46,7 +46,7 @@ def _cache(node: Path, url: str, **environ: str) -> Cache:
 
 def _metrics(server: Server) -> dict[str, float]:
     request = urllib.request.Request(f"{server.url}/metrics", headers={"Authorization": f"Bearer {server.token}"})
-    with urllib.request.urlopen(request, timeout=10) as got:
+    with urllib.request.urlopen(request, timeout=HANG_SECONDS) as got:
         lines = got.read().decode().splitlines()
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
 
@@ -68,7 +68,7 @@ def test_a_server_learns_of_hits_and_saved_seconds_on_disks_that_it_never_sees(t
             },
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG_SECONDS,
             check=False,
         )
         assert ended.returncode == 0, ended.stderr

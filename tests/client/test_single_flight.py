@@ -6,6 +6,7 @@ import time
 import pytest
 
 from client.single_flight import SingleFlight
+from tests.fakes.waiting import HANG_SECONDS
 
 
 class SharedError(Exception):
@@ -19,7 +20,7 @@ def test_followers_take_over_when_the_leader_was_interrupted():
 
     def interrupted() -> str:
         leading.set()
-        may_end.wait(10)
+        may_end.wait(HANG_SECONDS)
         raise KeyboardInterrupt
 
     def lead() -> None:
@@ -28,13 +29,13 @@ def test_followers_take_over_when_the_leader_was_interrupted():
 
     leader = threading.Thread(target=lead)
     leader.start()
-    assert leading.wait(10)
+    assert leading.wait(HANG_SECONDS)
     follower = threading.Thread(target=lambda: results.append(flights.run("key", lambda: "mine")))
     follower.start()
     time.sleep(0.05)
     may_end.set()
-    leader.join(10)
-    follower.join(10)
+    leader.join(HANG_SECONDS)
+    follower.join(HANG_SECONDS)
     assert results == [("mine", False)]
 
 
@@ -50,7 +51,7 @@ def test_a_shared_error_reaches_all_and_is_not_kept():
         raise SharedError
 
     def ask() -> None:
-        barrier.wait(10)
+        barrier.wait(HANG_SECONDS)
         try:
             flights.run("key", fail)
         except SharedError as error:
@@ -60,7 +61,7 @@ def test_a_shared_error_reaches_all_and_is_not_kept():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(HANG_SECONDS)
     assert len(runs) == 1
     assert len(errors) == 4
     assert flights.run("key", lambda: "later") == ("later", False)

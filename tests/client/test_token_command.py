@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from client.transports.http import HttpTransport
 from client.transports.patience import Patience, patient
 from tests.client.programs import build, document, entry_of
 from tests.client.transports.raw_server import RawServer, Received, answer
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     import socket
@@ -92,11 +92,11 @@ def test_a_forked_child_uses_the_parents_token_and_is_not_stuck_on_its_lock(tmp_
     def hold() -> None:
         with command.lock:
             held.set()
-            let_go.wait(30)
+            let_go.wait(HANG_SECONDS)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    held.wait(30)
+    held.wait(HANG_SECONDS)
     child = os.fork()
     if child == 0:
         same = command.current() == "t0ken" and command.instead_of("t0ken") is None
@@ -160,10 +160,8 @@ def test_a_command_that_gives_no_token_is_named_without_what_it_said(
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     line = f"{sys.executable} -S -E -c \"import os, time; os.fork(); open('{pid}', 'a').write('x'); time.sleep(600)\""
-    begin = time.monotonic()
     with pytest.raises(Unreachable, match="did not end within"):
         TokenCommand(line, os.environ).current(3.0)
-    assert time.monotonic() - begin < 60
 
 
 def test_a_program_that_is_not_there_is_named() -> None:
@@ -244,8 +242,6 @@ def test_a_job_waits_no_longer_for_a_token_than_for_a_server(tmp_path: Path, cap
     program = Program(tmp_path, "t0ken", seconds=60)
     with RawServer(lambda request, sock: HIT) as server, caplog.at_level(logging.DEBUG):
         transport = HttpTransport(server.url, "default", {**os.environ, "NEURON_CACHE_TOKEN_COMMAND": program.line})
-        begin = time.monotonic()
         with patient(Patience(quiet=1.0)), pytest.raises(Unreachable, match="did not end within 1 s"):
             transport.fetch(Kind.GRAPH, DOCUMENT.key)
-        assert time.monotonic() - begin < 30
         assert not server.requests

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from client.layout import entry_folder, output_file
 from client.transports import open_transport
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.stored import FilesInBucket, FilesInFolder
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class HttpServer:
         return transport
 
     def run_out(self, entry: Entry) -> None:
-        with closing(sqlite3.connect(self.server.data / "cache.db", timeout=30)) as database:
+        with closing(sqlite3.connect(self.server.data / "cache.db", timeout=HANG_SECONDS)) as database:
             changed = database.execute("UPDATE leases SET expires = 1 WHERE key = ?", (entry.key,)).rowcount
             database.commit()
         assert changed == 1

@@ -19,7 +19,7 @@ from client.names import Kind
 from neuron_backend.compilers import get_compiler
 from tests.fakes.modules import ADD, binary
 from tests.fakes.programs import FakeCompiler, install_neuronx_cc
-from tests.fakes.waiting import children, is_running, wait_until
+from tests.fakes.waiting import HANG_SECONDS, children, is_running, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,7 +177,7 @@ def test_a_compiler_that_is_killed_is_a_passing_failure_and_the_next_compile_wor
         thread, errors = compile_in_thread(compiler, configuration)
         wait_until(subject.busy, "the compile runs")
         subject.kill_one()
-        thread.join(20)
+        thread.join(HANG_SECONDS)
     assert not thread.is_alive()
     [error] = errors
     assert isinstance(error, CompileError)

@@ -28,6 +28,7 @@ from cache_server.stores.base import Blob
 from client.errors import Failure
 from client.wire import Failed, Granted, Holder, Ready, Wait
 from tests.cache_server.harness import TOKEN, FakeClock, build
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.postgres import postgres
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def together(number: int, work: Callable[[int], Any]) -> list[Any]:
     barrier = threading.Barrier(number)
 
     def begin(which: int) -> Any:
-        barrier.wait(10)
+        barrier.wait(HANG_SECONDS)
         return work(which)
 
     with ThreadPoolExecutor(number) as pool:
@@ -381,7 +382,7 @@ class TestLocks:
 
         with locks[0].hold(address), ThreadPoolExecutor(1) as pool:
             locks[0].check()
-            assert pool.submit(take, 0).result(10) == "busy"
+            assert pool.submit(take, 0).result(HANG_SECONDS) == "busy"
         with locks[1].hold(address):
             locks[1].check()
 

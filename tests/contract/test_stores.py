@@ -20,6 +20,7 @@ from cache_server.stores.s3 import S3Store, open_s3_store
 from client.layout import ENTRY_FILE
 from client.names import Kind
 from client.s3.upload import PART_SIZE
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support import s3
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def test_of_many_writers_at_once_exactly_one_succeeds(store: Store) -> None:
 
     def write(number: int) -> None:
         data = b"%d" % number
-        barrier.wait(10)
+        barrier.wait(HANG_SECONDS)
         if store.create_entry(ADDRESS, data):
             won.append(data)
 
@@ -169,7 +170,7 @@ def test_of_many_writers_at_once_exactly_one_succeeds(store: Store) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(HANG_SECONDS)
     assert won == [store.read_entry(ADDRESS)]
 
 
@@ -289,7 +290,7 @@ def test_uploads_and_removals_of_one_key_do_not_trip_over_each_other(store: Stor
             _put(store, BLOB, b"x")
     finally:
         stop.set()
-        remover.join(10)
+        remover.join(HANG_SECONDS)
     assert failures == []
 
 
@@ -323,7 +324,7 @@ def test_a_walk_names_every_file_once_and_keeps_folders_together(store: Store) -
 def test_uploads_that_did_not_end_are_named_and_swept(store: Store) -> None:
     upload = store.begin_upload(BLOB)
     upload.write(os.urandom(PART_SIZE + CHUNK))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANG_SECONDS
     while not (found := list(store.unfinished())):
         # the first part of a multipart upload is on its way
         assert time.monotonic() < deadline

@@ -21,6 +21,7 @@ from client.transports.wanted import wanting
 from client.wire import Entry, Failed, Granted, Holder, NotGranted, Output, Producer, Ready, Wait
 from tests.client.programs import build, document, entry_of
 from tests.contract.shared_caches import Folder, HttpServer, S3Bucket, stored
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.s3 import seaweedfs, use_credentials
 from tests.support.servers import running_server
 
@@ -239,7 +240,7 @@ def test_writers_at_once_leave_one_whole_entry(cache: SharedCache) -> None:
     start = threading.Barrier(len(builds))
 
     def write(number: int) -> Entry:
-        start.wait(30)
+        start.wait(HANG_SECONDS)
         return transports[number].publish(program.entry_of(builds[number]), builds[number], None).entry
 
     with ThreadPoolExecutor(len(builds)) as pool:
@@ -295,7 +296,7 @@ def test_one_of_many_is_granted_the_lease(cache: SharedCache, program: Program) 
     start = threading.Barrier(len(transports))
 
     def ask(transport: Transport) -> Any:
-        start.wait(30)
+        start.wait(HANG_SECONDS)
         return program.acquire(transport)
 
     with ThreadPoolExecutor(len(transports)) as pool:
@@ -318,7 +319,7 @@ def test_who_waits_has_the_entry_when_it_is_published(transport: Transport, othe
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(program.acquire, other, TWO, wait_seconds=20)
         program.publish(transport, lease)
-        answer = waiting.result(30)
+        answer = waiting.result(HANG_SECONDS)
     assert isinstance(answer, Ready)
     assert answer.entry.key == program.key
 
@@ -377,7 +378,7 @@ def test_who_waits_learns_of_a_failure_in_the_same_call(transport: Transport, ot
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(program.acquire, other, TWO, wait_seconds=20, seen_generation=lease.generation)
         transport.release(program.kind, program.key, lease, KILLED)
-        answer = waiting.result(30)
+        answer = waiting.result(HANG_SECONDS)
     assert isinstance(answer, Failed)
     assert answer.failure == KILLED
 

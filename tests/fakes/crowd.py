@@ -21,6 +21,7 @@ from client.artifact import Compiled
 from client.cache import Cache
 from client.settings import Settings
 from tests.client.programs import build, document
+from tests.fakes.waiting import HANG_SECONDS
 
 LIMIT = 400
 
@@ -34,7 +35,7 @@ def use_all(folder: Path, number: int, keys: int, slots: int, seconds: float) ->
         compiles.append(key)
         log = folder / "compilers"
         script = f"echo + {number} >> {log}; sleep {seconds}; echo - {number} >> {log}"
-        subprocess.run(["/bin/sh", "-c", script], check=True, timeout=60)
+        subprocess.run(["/bin/sh", "-c", script], check=True, timeout=HANG_SECONDS)
         return Compiled({"model.neff": build(20_000)}, seconds)
 
     digests = {}

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.fakes.waiting import HANG_SECONDS
+
 HERE = Path(__file__).parent
 
 
@@ -51,5 +53,5 @@ def build_libnrt(directory: Path) -> Path:
     assert compiler is not None, "building the device library needs a C++ compiler anyway"
     library = directory / "libnrt.so.1"
     command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-x", "c", str(HERE / "libnrt.c")]
-    subprocess.run([*command, "-o", str(library)], check=True, timeout=60)
+    subprocess.run([*command, "-o", str(library)], check=True, timeout=HANG_SECONDS)
     return library

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.waiting import HANG_SECONDS
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KEYS = HERE / "keys.json"
@@ -67,7 +69,7 @@ def test_a_fresh_process_in_another_folder_finds_the_same_keys(tmp_path, seed):
         [sys.executable, str(HERE / "test_golden_keys.py"), "--print"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         cwd=tmp_path,
         env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
         check=False,

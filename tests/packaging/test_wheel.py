@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.fakes.waiting import HANG_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.timeout(400)
@@ -106,12 +108,12 @@ def test_the_server_starts_from_the_wheel_alone(wheel, tmp_path):
     try:
         assert process.stdout is not None
         url = next(word for word in process.stdout.readline().split() if word.startswith("http://"))
-        with urllib.request.urlopen(f"{url}/readyz", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=HANG_SECONDS) as answer:
             assert answer.status == 200
             assert answer.read() == b"ok"
     finally:
         process.terminate()
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=HANG_SECONDS) == 0
         process.stdout.close()
 
 
@@ -126,7 +128,12 @@ def test_torch_is_whole_beside_the_base_install(wheel, tmp_path):
     said = run(python, "-c", "import neuron_backend, torch")
     assert "jaxlib is not installed" in said
     refused = subprocess.run(
-        [python.parent / "neff-cache", "serve"], capture_output=True, text=True, timeout=60, check=False, cwd="/"
+        [python.parent / "neff-cache", "serve"],
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=False,
+        cwd="/",
     )
     assert refused.returncode == 2
     assert "pip install 'neff-cache[server]'" in refused.stderr

@@ -20,6 +20,7 @@ import pytest
 from client.key import key_of
 from client.names import MAIN_OUTPUT, Kind
 from tests.cache_server.harness import build, sha256
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.http_calls import Caller
 from tests.support.postgres import postgres
 from tests.support.servers import running_server
@@ -325,7 +326,7 @@ def test_no_token_that_is_good_no_answer(world: World, who: str) -> None:
         for project in (OWN, UNKNOWN):
             path = route.path.format(project=project)
             if who == "nobody":
-                connection = http.client.HTTPConnection(*caller.address, timeout=20)
+                connection = http.client.HTTPConnection(*caller.address, timeout=HANG_SECONDS)
                 connection.request(route.method, path)
                 status = connection.getresponse().status
                 connection.close()
@@ -356,7 +357,7 @@ MALFORMED = [
 def test_what_is_no_token_is_refused_like_none(world: World, what: str, values: list[bytes]) -> None:
     good = world.server.token.encode()
     for route in (PROJECT_ROUTES[0], PROJECT_ROUTES[3], SERVER_ROUTES[0], SERVER_ROUTES[3]):
-        connection = http.client.HTTPConnection(*world.admin.address, timeout=20)
+        connection = http.client.HTTPConnection(*world.admin.address, timeout=HANG_SECONDS)
         connection.putrequest(route.method, route.path.format(project=OWN))
         for line in values:
             filled = line.replace(b"%(good)s", good).replace(b"%(hash)s", sha256(good).encode())
@@ -378,7 +379,7 @@ def test_an_outsider_sees_no_difference_between_a_project_and_none(world: World)
     for route in PROJECT_ROUTES:
         answers = []
         for project in (OTHER, UNKNOWN):
-            connection = http.client.HTTPConnection(*world.admin.address, timeout=20)
+            connection = http.client.HTTPConnection(*world.admin.address, timeout=HANG_SECONDS)
             headers = {"Authorization": f"Bearer {token}", "X-Request-Id": "same"}
             connection.request(route.method, route.path.format(project=project), b"{", headers)
             answer = connection.getresponse()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cache_server.harness import build
-from tests.fakes.waiting import wait_until
+from tests.fakes.waiting import HANG_SECONDS, wait_until
 from tests.support.http_calls import Caller
 from tests.support.servers import running_server
 
@@ -27,7 +27,7 @@ DAY = 86400
 @contextmanager
 def _serving(folder: Path) -> Iterator[tuple[Server, Caller]]:
     with running_server(folder) as server:
-        yield server, Caller(server.url, server.token, timeout=60)
+        yield server, Caller(server.url, server.token, timeout=HANG_SECONDS)
 
 
 def _admin(*words: str) -> subprocess.CompletedProcess[str]:
@@ -42,7 +42,7 @@ def _token(caller: Caller, label: str) -> tuple[str, str]:
 
 
 def _status(caller: Caller, token: str, path: str) -> int:
-    return Caller(caller.url, token, timeout=60).call("GET", path).status
+    return Caller(caller.url, token, timeout=HANG_SECONDS).call("GET", path).status
 
 
 @pytest.mark.parametrize("how", ["start", pytest.param("rebuild-index", marks=pytest.mark.soak)])
@@ -74,7 +74,7 @@ def test_a_restored_backup_loses_no_entry_and_brings_no_revoked_token_back(tmp_p
 
     with _serving(tmp_path) as (server, caller):
         # without rebuild-index, the first sweep adopts what the database does not know
-        wait_until(lambda: caller.call("GET", after.artifact).status == 200, "the entry is known", 60)
+        wait_until(lambda: caller.call("GET", after.artifact).status == 200, "the entry is known")
         for built in (before, after):
             assert caller.call("GET", built.artifact).body == built.stored["model.neff"]
         # deleted since the backup: its row is there, its files are not, and that is a miss

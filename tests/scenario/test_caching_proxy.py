@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.cache_server.harness import build
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.nginx import running_nginx
 from tests.support.servers import running_server
 
@@ -36,7 +37,7 @@ class _Proxied:
         self, method: str, path: str, authorization: str | None = None, body: bytes | None = None
     ) -> tuple[int, str, bytes]:
         """Return status, what nginx says of its cache, and body."""
-        connection = http.client.HTTPConnection(self._at.hostname or "", self._at.port, timeout=30)
+        connection = http.client.HTTPConnection(self._at.hostname or "", self._at.port, timeout=HANG_SECONDS)
         headers = {"Host": "localhost", "Content-Type": "application/json"}
         if authorization is not None:
             headers["Authorization"] = authorization
@@ -86,7 +87,7 @@ def test_the_cache_in_front_keeps_what_says_nothing(tmp_path: Path) -> None:
                 at = urlsplit(proxy)
                 seen = []
                 for _ in range(2):
-                    connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=30)
+                    connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=HANG_SECONDS)
                     connection.request("GET", "/")
                     seen.append(connection.getresponse().headers["X-Cache"])
                     connection.close()

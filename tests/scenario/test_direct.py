@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.fakes.waiting import HANG_SECONDS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -60,14 +62,14 @@ def run_job(shared: Shared, folder: Path) -> list[dict[str, Any]]:
     try:
         found = []
         for process in processes:
-            output, errors = process.communicate(timeout=60)
+            output, errors = process.communicate(timeout=HANG_SECONDS)
             assert process.returncode == 0, errors
             found.append(json.loads(output))
         return found
     finally:
         for process in processes:
             process.kill()
-            process.communicate(timeout=10)
+            process.communicate(timeout=HANG_SECONDS)
 
 
 def total(results: list[dict[str, Any]], count: str) -> int:

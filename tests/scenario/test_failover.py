@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cache_server.harness import build
-from tests.fakes.waiting import wait_until
+from tests.fakes.waiting import HANG_SECONDS, wait_until
 from tests.support.postgres import own_postgres
 from tests.support.s3 import seaweedfs, use_credentials
 from tests.support.servers import running_server
@@ -66,11 +66,11 @@ def name() -> Iterator[Name]:
     thread = threading.Thread(target=lambda: loop.run_until_complete(name.serve(ready, stop)))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(HANG_SECONDS)
         yield name
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
+        thread.join(HANG_SECONDS)
         for task in asyncio.all_tasks(loop):
             task.cancel()
         loop.run_until_complete(asyncio.sleep(0))
@@ -85,7 +85,7 @@ def call(server: Server, method: str, path: str, body: Any = None) -> int:
         headers={"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=HANG_SECONDS) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code

@@ -21,6 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from client.cli.main import app
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support import foreign_trees
 from tests.support.crash_export import CALLS
 from tests.support.foreign_trees import TARGET, VERSION
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 HOST = ("--compiler-version", VERSION, "--target", TARGET)
 ALL = (*HOST, "--compiled-after", "any")
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = HANG_SECONDS
 MOST_STEPS = 100
 
 

@@ -25,6 +25,7 @@ from cache_server.stores.local import LocalStore
 from client.encoding import MAX_WINDOW
 from client.names import MAIN_OUTPUT
 from tests.cache_server.harness import build, sha256
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.http_calls import Caller
 from tests.support.servers import running_server
 
@@ -134,7 +135,7 @@ def _unharmed(target: Target) -> Iterator[None]:
 
 
 def _is_unharmed(target: Target, files: list[str]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + HANG_SECONDS
     while (found := target.files()) != files and time.monotonic() < end:
         time.sleep(0.01)
     assert found == files
@@ -252,7 +253,7 @@ def test_a_length_beyond_the_limit_is_refused_before_the_body(target: Target) ->
 def test_a_sender_that_goes_on_after_its_refusal_is_cut_off(target: Target) -> None:
     """The answer is there; whoever sends terabytes after it is not read for ever."""
     sent = 0
-    with socket.create_connection(target.caller.address, timeout=10) as connection:
+    with socket.create_connection(target.caller.address, timeout=HANG_SECONDS) as connection:
         connection.sendall(target.head("PUT", build("huge").blob(), f"Content-Length: {1 << 40}"))
         assert connection.recv(65536).startswith(b"HTTP/1.1 413")
         with contextlib.suppress(OSError):
@@ -486,7 +487,7 @@ def test_a_request_hidden_in_a_body_is_a_body(target: Target) -> None:
 
 
 def test_many_connections_at_once_do_not_lock_anybody_out(target: Target) -> None:
-    connections = [socket.create_connection(target.caller.address, timeout=10) for _ in range(300)]
+    connections = [socket.create_connection(target.caller.address, timeout=HANG_SECONDS) for _ in range(300)]
     try:
         for connection in connections:
             connection.sendall(b"GET /v1/")

@@ -149,7 +149,7 @@ def _fsck(data: Path, *, deep: bool = False) -> Report:
 
 
 def _clean_soon(data: Path) -> Report:
-    """Check beside the server until its first sweep has been around, 10 s at most."""
+    """Check beside the server until its first sweep has been around."""
     end = time.monotonic() + HANG_SECONDS
     while True:
         report = _fsck(data)

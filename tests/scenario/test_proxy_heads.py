@@ -17,6 +17,7 @@ from client.names import MAIN_OUTPUT
 from client.transports.http import HttpTransport
 from client.wire import ENTRY_HEADER, Entry, Output, Producer
 from tests.cache_server.harness import build, sha256
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.nginx import running_nginx
 from tests.support.servers import running_server
 
@@ -39,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def _send(server: Server, path: str, body: bytes, kind: str = "application/octet-stream") -> None:
     headers = {"Authorization": f"Bearer {server.token}", "Content-Type": kind}
     with urllib.request.urlopen(
-        urllib.request.Request(server.url + path, body, headers, method="PUT"), timeout=30
+        urllib.request.Request(server.url + path, body, headers, method="PUT"), timeout=HANG_SECONDS
     ) as answer:
         assert answer.status == 201
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cache_server.harness import build
-from tests.fakes.waiting import wait_until
+from tests.fakes.waiting import HANG_SECONDS, wait_until
 from tests.support.http_calls import Caller
 from tests.support.postgres import postgres
 from tests.support.s3 import seaweedfs, use_credentials
@@ -58,7 +58,7 @@ class Load:
 
     def connect(self) -> http.client.HTTPConnection:
         for server in self.servers:
-            connection = http.client.HTTPConnection(*Caller(server.url, "").address, timeout=60)
+            connection = http.client.HTTPConnection(*Caller(server.url, "").address, timeout=HANG_SECONDS)
             with contextlib.suppress(OSError):
                 connection.connect()
                 return connection
@@ -142,7 +142,7 @@ def running(work: list[Callable[[], None]], load: Load) -> Iterator[list[threadi
     finally:
         load.stop.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(HANG_SECONDS)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Se
 def test_a_server_that_stops_under_load_breaks_no_upload_and_loses_no_waiter(servers: list[Server]) -> None:
     load = Load(servers)
     held, stored = build("held"), build("stored", os.urandom(200_000))
-    keeper = Caller(servers[1].url, servers[1].token, timeout=60)
+    keeper = Caller(servers[1].url, servers[1].token, timeout=HANG_SECONDS)
     assert keeper.publish(stored).status == 201
     granted = keeper.call("POST", held.lease, {"holder": {"host": "h", "pid": 1}, "wait_seconds": 0}).json()
     assert granted["state"] == "granted"
@@ -171,19 +171,19 @@ def test_a_server_that_stops_under_load_breaks_no_upload_and_loses_no_waiter(ser
     first = Caller(servers[0].url, servers[0].token)
     with running(work, load):
         beating.start()
-        wait_until(lambda: load.outcomes["upload 201"] >= UPLOADERS, "uploads go on", 60)
-        wait_until(lambda: b"neff_cache_waiting 8" in first.call("GET", "/metrics").body, "all wait", 60)
+        wait_until(lambda: load.outcomes["upload 201"] >= UPLOADERS, "uploads go on")
+        wait_until(lambda: b"neff_cache_waiting 8" in first.call("GET", "/metrics").body, "all wait")
         finished = load.outcomes["upload 201"]
         begin = time.monotonic()
         servers[0].process.send_signal(signal.SIGTERM)
-        status = servers[0].process.wait(60)
+        status = servers[0].process.wait(HANG_SECONDS)
         seconds = time.monotonic() - begin
         # they are told at once, ask the other server, and get there what they wait for
-        wait_until(lambda: load.outcomes["wait answered wait"] >= WAITERS, "waiters of the first server are told", 60)
-        wait_until(lambda: load.outcomes["upload 201"] >= finished + 3 * UPLOADERS, "uploads go on elsewhere", 60)
+        wait_until(lambda: load.outcomes["wait answered wait"] >= WAITERS, "waiters of the first server are told")
+        wait_until(lambda: load.outcomes["upload 201"] >= finished + 3 * UPLOADERS, "uploads go on elsewhere")
         assert keeper.publish(held).status == 201
-        wait_until(lambda: load.outcomes["wait answered ready"] == WAITERS, "all waiters have the entry", 60)
-    beating.join(60)
+        wait_until(lambda: load.outcomes["wait answered ready"] == WAITERS, "all waiters have the entry")
+    beating.join(HANG_SECONDS)
     outcomes = dict(sorted(load.outcomes.items()))
     print(f"\nSIGTERM under load: status {status} after {seconds:.1f} s; {outcomes}")  # noqa: T201 - shown by -s
     assert status == 0
@@ -213,19 +213,19 @@ def _beat(caller: Caller, built: Built, token: str, stop: threading.Event) -> No
 def test_a_second_signal_ends_the_server_at_once_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     with running_server(tmp_path, environment={"NEFF_CACHE_SHUTDOWN_SECONDS": "600"}) as server:
         built = build("half", os.urandom(BODY), log=None)
-        connection = http.client.HTTPConnection(*Caller(server.url, "").address, timeout=60)
+        connection = http.client.HTTPConnection(*Caller(server.url, "").address, timeout=HANG_SECONDS)
         connection.putrequest("PUT", built.blob())
         connection.putheader("Authorization", f"Bearer {server.token}")
         connection.putheader("Content-Length", str(BODY))
         connection.endheaders(built.stored["model.neff"][: BODY // 2])
         uploads = server.data / "store" / ".uploads"
-        wait_until(lambda: list(uploads.iterdir()), "the upload has begun", 30)
+        wait_until(lambda: list(uploads.iterdir()), "the upload has begun")
         server.process.send_signal(signal.SIGTERM)
         # the first signal waits for the upload
-        wait_until(lambda: not _accepts(server), "the socket is closed", 30)
+        wait_until(lambda: not _accepts(server), "the socket is closed")
         assert server.process.poll() is None
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(60) == 1
+        assert server.process.wait(HANG_SECONDS) == 1
         connection.close()
         assert list(uploads.iterdir()) == []
         assert not (server.data / "store" / "default").exists()
@@ -237,13 +237,13 @@ def test_a_second_signal_ends_the_server_at_once_and_leaves_nothing_half_written
 def test_a_balancer_has_time_to_notice_before_connections_are_refused(tmp_path: Path) -> None:
     built = build()
     with running_server(tmp_path, environment={"NEFF_CACHE_DRAIN_SECONDS": "600"}) as server:
-        caller = Caller(server.url, server.token, timeout=60)
+        caller = Caller(server.url, server.token, timeout=HANG_SECONDS)
         assert caller.publish(built).status == 201
         assert caller.call("GET", "/readyz").status == 200
         assert caller.call("GET", "/admin/v1/readiness").json()["ready"] is True
         server.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: caller.call("GET", "/readyz").status == 503, "probes hear of it", 30)
-        probe = http.client.HTTPConnection(*caller.address, timeout=60)
+        wait_until(lambda: caller.call("GET", "/readyz").status == 503, "probes hear of it")
+        probe = http.client.HTTPConnection(*caller.address, timeout=HANG_SECONDS)
         probe.request("GET", "/readyz")
         answer = probe.getresponse()
         # nobody learns why, but administrators; and the connection's next request goes elsewhere
@@ -260,7 +260,7 @@ def test_a_balancer_has_time_to_notice_before_connections_are_refused(tmp_path: 
 
 def _accepts(server: Server) -> bool:
     try:
-        connection = http.client.HTTPConnection(*Caller(server.url, "").address, timeout=5)
+        connection = http.client.HTTPConnection(*Caller(server.url, "").address, timeout=HANG_SECONDS)
         connection.connect()
     except OSError:
         return False
@@ -292,11 +292,11 @@ def test_a_request_on_a_connection_just_made_is_answered_though_the_server_stops
         threads = [threading.Thread(target=ask_for_ever) for _ in range(16)]
         for thread in threads:
             thread.start()
-        wait_until(lambda: outcomes["answered"] > 200, "requests are answered", 60)
+        wait_until(lambda: outcomes["answered"] > 200, "requests are answered")
         server.process.send_signal(signal.SIGTERM)
         for thread in threads:
-            thread.join(60)
-        assert server.process.wait(60) == 0
+            thread.join(HANG_SECONDS)
+        assert server.process.wait(HANG_SECONDS) == 0
     # between the last look into the queue and its end the kernel may take one more
     assert outcomes.total() - outcomes["answered"] <= 1, outcomes
 
@@ -338,7 +338,7 @@ def test_what_a_stop_cuts_is_told_so_and_leaves_no_traceback_and_no_file(tmp_pat
                     while piece := connection.recv(65536):
                         answer += piece
                 answers.append(answer)
-        assert process.wait(30) == 0
+        assert process.wait(HANG_SECONDS) == 0
         process.stdout.close()
     assert [answer[:12] for answer in answers] == [b"HTTP/1.1 503"] * 2
     text = log.read_text()

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 from sqlalchemy import make_url
 
-from tests.fakes.waiting import wait_until
+from tests.fakes.waiting import HANG_SECONDS, wait_until
 from tests.support.postgres import postgres
 from tests.support.s3 import seaweedfs, use_credentials
 
@@ -76,7 +75,7 @@ class Later:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(HANG_SECONDS)
         for each in self._sockets:
             each.close()
 
@@ -105,7 +104,7 @@ class Started:
     def ask(self, path: str) -> tuple[int, dict[str, str]]:
         """Return status and headers; status 0: nobody listens."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=HANG_SECONDS) as answer:
                 return answer.status, {name.lower(): value for name, value in answer.headers.items()}
         except urllib.error.HTTPError as error:
             with error:
@@ -116,7 +115,7 @@ class Started:
     def end(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(HANG_SECONDS)
 
 
 @pytest.fixture
@@ -131,7 +130,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
     for started in made:
         if started.process.poll() is None:
             started.process.kill()
-            started.process.wait(30)
+            started.process.wait(HANG_SECONDS)
 
 
 @pytest.fixture
@@ -187,9 +186,7 @@ def test_a_server_waits_for_database_and_bucket_and_serves_when_both_are_there(
 def test_a_stop_while_it_waits_is_a_stop(start: Callable[..., Started], database: tuple[Later, str]) -> None:
     server = start(database=database[1])
     _waits(server)
-    begun = time.monotonic()
     assert server.end() == 0
-    assert time.monotonic() - begun < _LONG
     assert "Traceback" not in server.log
 
 

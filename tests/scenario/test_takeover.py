@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.fakes.waiting import wait_until
+from tests.fakes.waiting import HANG_SECONDS, wait_until
 from tests.support.launching import WORDS, Host, new_host
 from tests.support.sharing import LEASE_SECONDS
 
@@ -90,7 +90,7 @@ def test_a_killed_compile_costs_one_lease_time_and_leaves_one_entry(shared, tmp_
     finally:
         for process in (holder, *waiters):
             process.kill()
-            process.communicate(timeout=10)
+            process.communicate(timeout=HANG_SECONDS)
     assert [found["fill"] for found in results] == [2, 2]
     assert sorted(str(found["source"]) for found in results) in (["compile", "disk"], ["compile", "remote"])
     key = results[0]["key"]
@@ -121,7 +121,7 @@ def test_a_stopped_holder_keeps_neither_its_cluster_nor_its_own_node_waiting(sha
 def test_without_a_shared_cache_one_of_those_who_wait_compiles_in_place_of_a_stopped_holder(host, ends):
     host.real.set_mode("slow")
     with host.start(("compile", "in.mlir", *WORDS, "--output", "out.neff")) as holder:
-        wait_until(lambda: host.compiles == 1, "the compiler runs", 60)
+        wait_until(lambda: host.compiles == 1, "the compiler runs")
         stopped = [holder.pid, int(host.real.calls[-1]["pid"])]
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)

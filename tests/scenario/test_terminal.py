@@ -20,6 +20,7 @@ import pytest
 
 from client.transports.http import HttpTransport
 from tests.cache_server.growth import made
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.servers import running_server
 
 if TYPE_CHECKING:
@@ -114,7 +115,9 @@ def keys(folder: Path, running: Server, environment: dict[str, str]) -> list[str
 
 def run(words: tuple[str, ...], folder: Path, environment: dict[str, str]) -> str:
     command = [sys.executable, "-m", "client.cli", *words]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False, timeout=60)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=folder, check=False, timeout=HANG_SECONDS
+    )
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode in {0, 1}, done.stderr
     return done.stdout
@@ -142,7 +145,7 @@ def on_a_terminal(command: tuple[str, ...], folder: Path, environment: dict[str,
                 break
             seen += piece
         os.close(ours)
-        assert process.wait(timeout=60) in {0, 1}
+        assert process.wait(timeout=HANG_SECONDS) in {0, 1}
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode()).replace("\r\n", "\n")
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cache_server.harness import build
-from tests.fakes.waiting import wait_until
+from tests.fakes.waiting import HANG_SECONDS, wait_until
 from tests.support.balancer import balanced
 from tests.support.http_calls import Caller
 from tests.support.postgres import postgres
@@ -72,7 +72,7 @@ class Load:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        caller = Caller(self.url, self.token, timeout=60)
+        caller = Caller(self.url, self.token, timeout=HANG_SECONDS)
         while not self.stop.is_set():
             built = build(f"upgrade-{next(self.numbers)}", os.urandom(20_000))
             holder = {"holder": {"host": "h", "pid": 1}, "wait_seconds": 1}
@@ -146,7 +146,8 @@ def rolling_upgrade(old: Path, new: Path, folder: Path, bucket: str, database: s
             assert server.process.wait(90) == 0
             again = stack.enter_context(_server(folder, new, port, *arguments))
             wait_until(
-                lambda again=again: Caller(again.url, again.token).call("GET", "/readyz").status == 200, "ready", 60
+                lambda again=again: Caller(again.url, again.token).call("GET", "/readyz").status == 200,
+                "ready",
             )
             load.go_on()
             seconds = time.monotonic() - begin

@@ -9,6 +9,8 @@ from itertools import count
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tests.fakes.waiting import HANG_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -78,11 +80,11 @@ def balanced(
     thread = threading.Thread(target=lambda: loop.run_until_complete(balancer.serve(ready, stop)))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(HANG_SECONDS)
         yield balancer
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
+        thread.join(HANG_SECONDS)
         for task in asyncio.all_tasks(loop):
             task.cancel()
         loop.run_until_complete(asyncio.sleep(0))

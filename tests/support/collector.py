@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.fakes.waiting import HANG_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -56,7 +58,7 @@ class Collector:
 
     def of(self, trace: str) -> dict[str, Span]:
         """Return the spans of a trace by name, once its request's span is there: it ends last."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + HANG_SECONDS
         while not any(span.trace == trace and "/" in span.name for span in self.spans):
             assert time.monotonic() < end, f"no span of the trace {trace} came within 30 s"
             time.sleep(0.05)

@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
+from tests.fakes.waiting import HANG_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -94,7 +96,7 @@ class Issuer:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join(HANG_SECONDS)
 
     def answer(self, path: str) -> tuple[int, bytes]:
         if self.is_down:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from client.launcher.script import install
 from tests.fakes.programs import FakeCompiler, install_neuronx_cc
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.jobs import job_environment
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WORDS = ("--framework", "XLA", "--target", "trn2", "--lnc", "2", "-O2")
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = HANG_SECONDS
 
 
 def module_text(number: int = 0) -> str:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fakes.waiting import HANG_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 _PLACES = "/usr/sbin:/usr/local/sbin:/sbin"
-_START_SECONDS = 30.0
+_START_SECONDS = HANG_SECONDS
 _TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 

@@ -27,10 +27,12 @@ import psycopg
 import pytest
 from sqlalchemy import URL, make_url
 
+from tests.fakes.waiting import HANG_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-READY_SECONDS = 30
+READY_SECONDS = HANG_SECONDS
 _DEBIAN = "/usr/lib/postgresql"
 _UNTIL_INPUT_ENDS = 'trap : TERM; "$@" </dev/null & read -r _; kill -QUIT $!; wait $!'
 """Runs a program until we end, however we end. SIGQUIT: an immediate stop, with all of its processes."""
@@ -131,10 +133,10 @@ class Postgres:
         assert process.stdin is not None
         process.stdin.close()
         try:
-            process.wait(timeout=20)
+            process.wait(timeout=HANG_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(timeout=20)
+            process.wait(timeout=HANG_SECONDS)
 
 
 @functools.cache
@@ -199,7 +201,7 @@ def _unprivileged() -> dict[str, int]:
 
 def _run(command: Sequence[str | Path], folder: Path) -> None:
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False, **_unprivileged()
+        command, cwd=folder, capture_output=True, text=True, timeout=HANG_SECONDS, check=False, **_unprivileged()
     )
     assert done.returncode == 0, done.stderr
 

@@ -29,12 +29,13 @@ import pytest
 
 from client.s3.bucket import Bucket
 from client.s3.url import BucketUrl
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ACCESS_KEY, SECRET_KEY = "testaccess", "test-secret-that-must-not-be-shown"
-READY_SECONDS = 40
+READY_SECONDS = HANG_SECONDS
 _UNTIL_INPUT_ENDS = '"$@" </dev/null & read -r _; kill -KILL $!'
 """Runs a program until we end, however we end."""
 BUCKET = "neffs"
@@ -174,7 +175,7 @@ def _start(command: Sequence[str], folder: Path, environment: Mapping[str, str])
 def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(timeout=10)
+    process.wait(timeout=HANG_SECONDS)
     if process.stdin is not None:
         process.stdin.close()
 
@@ -203,7 +204,7 @@ def _is_made(endpoint: str) -> bool:
     """Make the bucket by hand: a client of ours makes none."""
     host = endpoint.removeprefix("http://")
     for path, good in ((f"/{BUCKET}", {200, 409}), (f"/{BUCKET}/ready", {200})):
-        connection = http.client.HTTPConnection(host, timeout=10)
+        connection = http.client.HTTPConnection(host, timeout=HANG_SECONDS)
         try:
             connection.request("PUT", path, body=b"", headers=signed("PUT", endpoint + path, {"Host": host}, b""))
             if connection.getresponse().status not in good:

@@ -11,6 +11,7 @@ import zstandard
 
 from client.wire import ENTRY_HEADER
 from tests.cache_server.harness import build, sha256
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.http_calls import Caller
 from tests.support.servers import running_server
 
@@ -51,7 +52,7 @@ class Peer(NamedTuple):
         lines += ["Connection: close", *(f"{name}: {value}" for name, value in headers)]
         if body is not None:
             lines.append(f"Content-Length: {len(body)}")
-        with socket.create_connection((host, int(port)), timeout=30) as connection:
+        with socket.create_connection((host, int(port)), timeout=HANG_SECONDS) as connection:
             connection.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b""))
             received = b"".join(iter(lambda: connection.recv(65536), b""))
         head, _, rest = received.partition(b"\r\n\r\n")

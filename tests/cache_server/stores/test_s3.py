@@ -19,6 +19,7 @@ from client.layout import ENTRY_FILE, TEMPORARY_PREFIX, meta_path
 from client.names import Kind
 from client.s3.upload import PART_SIZE
 from client.s3.url import BucketUrl
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.s3 import SECRET_KEY, all_objects, juicefs, seaweedfs, use_credentials
 from tests.support.s3_faults import PassedTime, fault_proxy
 
@@ -125,7 +126,7 @@ def test_of_sixteen_servers_that_publish_one_key_exactly_one_wins(
     barrier = threading.Barrier(16)
 
     def write(data: bytes) -> None:
-        barrier.wait(30)
+        barrier.wait(HANG_SECONDS)
         if stores[data[0] % 4].create_entry(ADDRESS, data):
             won.append(data)
 
@@ -133,7 +134,7 @@ def test_of_sixteen_servers_that_publish_one_key_exactly_one_wins(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_SECONDS)
     assert won == [stores[0].read_entry(ADDRESS)]
 
 
@@ -178,7 +179,9 @@ def test_an_upload_whose_server_died_is_swept(
         dead.commit(BLOB)
 
 
-def test_what_others_keep_in_the_bucket_is_not_swept(store: S3Store, server: S3Server, prefix: str) -> None:
+def test_what_others_keep_in_the_bucket_is_not_swept(
+    store: S3Store, server: S3Server, prefix: str, open_store: Callable[..., S3Store]
+) -> None:
     aside = f"quarantine/default/graph/{'ab' * 32}/20200101T000000Z"
     deep = (
         "quarantine/photos/2019/summer/beach/a.jpg",
@@ -189,10 +192,17 @@ def test_what_others_keep_in_the_bucket_is_not_swept(store: S3Store, server: S3S
     uploads = {name: store._bucket.multiparts.begin(name) for name in theirs[:3]}
     for name in theirs:
         store._bucket.create(name, b"x")
+    # a neighbour whose prefix begins like ours has a cache of its own there
+    neighbour = open_store(server.url(f"{prefix}-other"))
+    running = neighbour._bucket.multiparts.begin(PATH)
+    neighbour._bucket.create(f"{TEMPORARY_PREFIX}{'0' * 32}", b"1")
+    assert _put(neighbour, BLOB, b"theirs")
     later = time.time() + 3600
     assert (store.sweep_uploads(later), store.sweep_quarantine(later)) == (0, 0)
     kept = all_objects(server.url(prefix))
     assert sorted(kept) == sorted([*theirs, *(f"unfinished {name}" for name in uploads)])
+    assert len(all_objects(server.url(f"{prefix}-other"))) == 3
+    neighbour._bucket.multiparts.abort(PATH, running)
     for name, upload in uploads.items():
         store._bucket.multiparts.abort(name, upload)
 
@@ -285,7 +295,7 @@ def test_a_body_that_breaks_off_again_and_again_is_an_error(store: S3Store, prox
 
 def test_an_output_can_be_fetched_straight_from_the_bucket(store: S3Store) -> None:
     _put(store, BLOB, b"bytes")
-    with urllib.request.urlopen(store.presign(BLOB, 30), timeout=10) as answer:
+    with urllib.request.urlopen(store.presign(BLOB, 30), timeout=HANG_SECONDS) as answer:
         assert answer.read() == b"bytes"
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import signal
 import subprocess
@@ -15,10 +16,11 @@ import pytest
 
 from client.admission.queue import SLOTS, Queue
 from client.errors import CompileError, Failure
+from client.node import beat
 from client.node.files import Files
 from client.node.tree import LAYOUT, Tree
 from tests.client.programs import compiled, document
-from tests.fakes.waiting import wait_until
+from tests.fakes.waiting import HANG_SECONDS, wait_until
 from tests.support.faulty_files import LyingLocks
 
 if TYPE_CHECKING:
@@ -32,15 +34,16 @@ from client.node.files import Files
 from client.node.tree import Tree
 
 queue = Queue(Tree(Path(sys.argv[1]), shared=False, files=Files()), slots=1, budget=None)
-with queue.enter(10, limit=20) as admitted:
+with queue.enter(10, limit=90) as admitted:
     if sys.argv[2] == "fork" and os.fork() == 0:
-        time.sleep(20)
+        time.sleep(90)
         os._exit(0)
     print(admitted, flush=True)
     if sys.argv[2] != "fork":
-        time.sleep(60)
+        sys.stdin.readline()
 print("left", flush=True)
-os.wait()
+if sys.argv[2] == "fork":
+    os.wait()
 """
 
 
@@ -76,7 +79,7 @@ def together(*calls: threading.Thread) -> None:
     for thread in calls:
         thread.start()
     for thread in calls:
-        thread.join(30)
+        thread.join(HANG_SECONDS)
         assert not thread.is_alive()
 
 
@@ -150,7 +153,7 @@ def test_a_large_compile_is_not_overtaken_by_small_ones_for_ever(tmp_path):
     finally:
         stop.set()
         for thread in threads:
-            thread.join(30)
+            thread.join(HANG_SECONDS)
     assert crowd.most_bytes <= 100
 
 
@@ -164,15 +167,16 @@ def test_who_came_first_is_first(tmp_path):
             threads[-1].start()
             wait_until(lambda size=size: len([name for name in left(tmp_path) if name[0] == "w"]) == size, "queueing")
     for thread in threads:
-        thread.join(30)
+        thread.join(HANG_SECONDS)
     assert crowd.order == [1, 2, 3, 4, 5]
 
 
 @contextmanager
-def holder(path: Path, what: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a process that was admitted; its whole group is gone afterwards."""
+def holder(path: Path, what: str, *, admitted: bool = True) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that was admitted, or wants to be; its whole group is gone afterwards."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path), what],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[3],
@@ -180,13 +184,13 @@ def holder(path: Path, what: str) -> Iterator[subprocess.Popen[str]]:
     )
     assert process.stdout is not None
     try:
-        assert process.stdout.readline() == "True\n"
+        if admitted:
+            assert process.stdout.readline() == "True\n"
         yield process
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
-        process.stdout.close()
+        process.communicate(timeout=HANG_SECONDS)
 
 
 def test_a_killed_compile_frees_its_share_at_once(tmp_path):
@@ -195,10 +199,74 @@ def test_a_killed_compile_frees_its_share_at_once(tmp_path):
         with queue.enter(1, limit=0.1) as admitted:
             assert not admitted
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(HANG_SECONDS)
         with queue.enter(1, limit=10) as admitted:
             assert admitted
     assert left(tmp_path) == []
+
+
+def test_a_stopped_compile_keeps_nobody_waiting_and_counts_again_when_it_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(beat, "STILL_AFTER", 3.0)
+    with holder(tmp_path, "hold") as process:
+        process.send_signal(signal.SIGSTOP)
+        queue = queue_in(tmp_path, slots=1)
+        with queue.enter(1, limit=HANG_SECONDS) as admitted:
+            assert admitted
+            process.send_signal(signal.SIGCONT)
+        (file,) = (tmp_path / LAYOUT / SLOTS).glob("r-10-*")
+        seen = file.stat().st_mtime_ns
+        wait_until(lambda: file.stat().st_mtime_ns != seen, "it goes on")
+        with queue.enter(1, limit=0) as admitted:
+            assert not admitted
+        process.communicate("go on\n", timeout=HANG_SECONDS)
+        with queue.enter(1, limit=HANG_SECONDS) as admitted:
+            assert admitted
+    assert left(tmp_path) == []
+
+
+def test_a_stopped_process_in_the_queue_is_passed_over_and_keeps_its_place_when_it_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(beat, "STILL_AFTER", 3.0)
+    queue = queue_in(tmp_path, slots=1)
+    with ExitStack() as stack:
+        first = stack.enter_context(ExitStack())
+        first.enter_context(queue.enter(1, limit=1))
+        process = stack.enter_context(holder(tmp_path, "hold", admitted=False))
+        wait_until(lambda: [name for name in left(tmp_path) if name[0] == "w"], "queueing")
+        stop_outside_the_door(process, tmp_path)
+        first.close()
+        with queue.enter(1, limit=HANG_SECONDS) as admitted:
+            assert admitted
+            process.send_signal(signal.SIGCONT)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "True\n"
+        with queue.enter(1, limit=0) as admitted:
+            assert not admitted
+
+
+def stop_outside_the_door(process: subprocess.Popen[str], path: Path) -> None:
+    """Stop a process that waits, at a moment at which nobody else has to wait for it at the door."""
+    tree = Tree(path, shared=False, files=Files())
+    with tree.directory(SLOTS) as (directory, trust):
+        door = tree.open_lock_file("door", directory, trust)
+    wait_until(lambda: tree.files.lock(door), "the door is free")
+    process.send_signal(signal.SIGSTOP)
+    tree.files.unlock(door)
+    tree.files.close(door)
+
+
+def test_the_memory_of_a_stopped_compile_is_kept_for_it_longer_than_its_slot(tmp_path, monkeypatch):
+    monkeypatch.setattr(beat, "STILL_AFTER", 0.0)
+    monkeypatch.setattr("client.admission.queue.RESERVED_FOR", 1e9)
+    with holder(tmp_path, "hold") as process:
+        process.send_signal(signal.SIGSTOP)
+        queue = queue_in(tmp_path, slots=1, budget=100)
+        with queue.enter(91, limit=0) as admitted:
+            assert not admitted
+        with queue.enter(90, limit=0) as admitted:
+            assert admitted
+        monkeypatch.setattr("client.admission.queue.RESERVED_FOR", 0.0)
+        with queue.enter(91, limit=0, alone=True) as admitted:
+            assert admitted
 
 
 def test_a_forked_child_keeps_nobody_out(tmp_path):
@@ -209,7 +277,8 @@ def test_a_forked_child_keeps_nobody_out(tmp_path):
             assert admitted
 
 
-def test_a_compile_waits_no_longer_for_a_slot_than_for_another_process(tmp_path):
+def test_a_compile_waits_no_longer_for_a_slot_than_for_another_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(beat, "STILL_AFTER", math.inf)  # beats are not of this clock
     now, told = [0.0], []
     queue = queue_in(
         tmp_path, slots=1, clock=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds)

@@ -19,6 +19,7 @@ from client.cli.reference import DOCUMENT, reference
 from client.errors import CacheMissError, ConfigurationError, Denied, NeffError, Refused, Unreachable
 from client.node.permissions import UntrustedError
 from tests.client.programs import document
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from tests.client.cli.conftest import CommandLine
@@ -39,7 +40,7 @@ def test_the_shell_completes_commands_and_options(typed: str, completed: list[st
         env={**os.environ, **asked},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         check=True,
     )
     assert ran.stdout.split() == completed
@@ -143,7 +144,7 @@ def test_a_reader_that_hangs_up_is_no_error(alone: CommandLine) -> None:
     process.stdout.close()
     assert process.stderr.read() == ""
     process.stderr.close()
-    process.wait(30)
+    process.wait(HANG_SECONDS)
 
 
 def test_a_command_that_is_interrupted_ends_at_once_and_without_a_traceback(folder: CommandLine) -> None:
@@ -159,5 +160,5 @@ def test_a_command_that_is_interrupted_ends_at_once_and_without_a_traceback(fold
     )
     with pipe.open("w"):  # opened once the command reads its plan
         process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=HANG_SECONDS)
     assert (process.returncode, output, errors) == (130, "", "neff-cache: interrupted\n")

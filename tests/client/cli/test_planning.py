@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from client.cache import Cache
 from client.layout import entry_folder
 from tests.client.programs import build, compiled, document
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from tests.client.cli.conftest import CommandLine
@@ -157,7 +158,7 @@ def test_a_plan_that_the_server_keeps_is_found_by_its_name(served: CommandLine, 
         {"Authorization": f"Bearer {running.token}", "Content-Type": "application/x-ndjson"},
         method="PUT",
     )
-    urllib.request.urlopen(request, timeout=10).close()
+    urllib.request.urlopen(request, timeout=HANG_SECONDS).close()
     assert served.run("pull", "llama-8b", "--json").json["pulled"] == 1
     unknown = served.run("pull", "llama-80b")
     assert unknown.status == 2
@@ -193,7 +194,7 @@ def test_piped_output_holds_no_progress_and_no_colour(folder: CommandLine) -> No
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         check=True,
     )
     assert done.stderr == ""

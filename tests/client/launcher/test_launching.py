@@ -18,7 +18,7 @@ import pytest
 from client.launcher.script import install
 from client.signing.keys import PrivateKey
 from tests.client.launcher.test_module import HLO
-from tests.fakes.waiting import is_running, wait_until
+from tests.fakes.waiting import HANG_SECONDS, is_running, wait_until
 from tests.support.launching import WORDS, Host, kernel_call, module_text
 from tests.support.servers import running_server
 
@@ -147,7 +147,7 @@ def test_a_module_that_is_rewritten_meanwhile_is_compiled_as_it_was_read(host: H
     with host.start(LINE) as process:
         wait_until(lambda: host.compiles, "the compiler runs")
         (host.work / "in.mlir").write_text(module_text(7))
-        process.communicate(timeout=30)
+        process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 0
     host.compile()
     assert host.compiles == 2
@@ -164,7 +164,7 @@ def test_a_kernel_that_changes_while_it_is_compiled_is_not_shared(host: Host) ->
     with host.start(LINE) as process:
         wait_until(lambda: host.compiles, "the compiler runs")
         kernel.write_bytes(b"changed")
-        process.communicate(timeout=30)
+        process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 0
     assert (host.work / "out.neff").exists()
     assert host.passed == ["an NKI kernel's file changed while it was compiled"]
@@ -253,7 +253,7 @@ def test_another_build_of_the_compiler_makes_another_key(host: Host) -> None:
 def test_questions_go_straight_to_the_compiler_with_all_streams(host: Host, word: str) -> None:
     host.real.set_mode("diagnosis")
     with host.start([word], stdin=subprocess.PIPE) as process:
-        output, errors = process.communicate(b"typed", timeout=30)
+        output, errors = process.communicate(b"typed", timeout=HANG_SECONDS)
     assert (process.returncode, errors) == (3, b"and its error output\n")
     assert output == f"what {word} prints: typed\n".encode()
     assert host.passed == []
@@ -292,7 +292,7 @@ def test_a_signal_reaches_a_compiler_that_was_passed_to(host: Host) -> None:
         wait_until(lambda: known.exists() and known.read_text(), "the compiler runs, and its child is known")
         assert host.real.calls[-1]["pid"] == process.pid
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=40)
+        process.wait(timeout=HANG_SECONDS)
     assert process.returncode == -signal.SIGTERM
     os.kill(host.real.grandchild, signal.SIGKILL)
 
@@ -312,7 +312,7 @@ def test_the_launcher_never_finds_itself_nor_another_behind_links(host: Host) ->
             env=host.environment(PATH=path),
             cwd=host.work,
             check=True,
-            timeout=30,
+            timeout=HANG_SECONDS,
             capture_output=True,
         )
         assert result.stderr == b""
@@ -439,7 +439,7 @@ def drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
     assert process.stderr is not None
     output = process.stdout.read()
     errors = process.stderr.read()
-    process.wait(timeout=30)
+    process.wait(timeout=HANG_SECONDS)
     return output, errors
 
 
@@ -470,7 +470,7 @@ def test_our_own_words_never_fill_a_small_pipe(host: Host) -> None:
 def test_a_caller_that_closed_its_streams_gets_a_whole_program(host: Host) -> None:
     line = f"exec {host.first / 'neuronx-cc'} {' '.join(LINE)} >&- 2>&- <&-"
     for _ in range(2):
-        subprocess.run(["/bin/sh", "-c", line], env=host.environment(), cwd=host.work, check=True, timeout=60)
+        subprocess.run(["/bin/sh", "-c", line], env=host.environment(), cwd=host.work, check=True, timeout=HANG_SECONDS)
         assert b"Compiler status" not in (host.work / "out.neff").read_bytes()
     assert host.compiles == 1
 
@@ -539,12 +539,12 @@ def test_a_launcher_that_is_killed_leaves_nothing_running_and_nothing_partial(
     running: subprocess.Popen[bytes], number: int
 ) -> None:
     running.send_signal(number)
-    running.wait(timeout=40)
+    running.wait(timeout=HANG_SECONDS)
     assert running.returncode == -number
 
 
 def test_a_compiler_that_is_killed_is_reported_as_killed(host: Host, running: subprocess.Popen[bytes]) -> None:
     host.real.set_mode("killed")  # once more, should it be tried once more
     os.kill(host.real.calls[-1]["pid"], signal.SIGKILL)
-    running.wait(timeout=40)
+    running.wait(timeout=HANG_SECONDS)
     assert running.returncode == -signal.SIGKILL

@@ -16,6 +16,7 @@ from client.compiler_path import find_compiler, is_launcher
 from client.errors import ConfigurationError
 from client.launcher import script
 from client.launcher.cli import exec_app, launcher_app
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.launching import WORDS
 
 if TYPE_CHECKING:
@@ -70,14 +71,14 @@ def test_a_command_under_exec_finds_the_launcher_and_keeps_its_exit_status(host:
     environment = host.environment(PATH=without, XDG_CACHE_HOME=str(tmp_path))
     for _ in range(2):
         done = subprocess.run(
-            [*EXEC, "--", *LINE], env=environment, cwd=host.work, check=True, capture_output=True, timeout=60
+            [*EXEC, "--", *LINE], env=environment, cwd=host.work, check=True, capture_output=True, timeout=HANG_SECONDS
         )
         assert done.stderr == b""
     assert host.compiles == 1
     directory = tmp_path / "neff-cache" / "launcher"
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert [path.name for path in directory.iterdir()] == ["neuronx-cc"]
-    other = subprocess.run([*EXEC, "sh", "-c", "exit 9"], env=environment, check=False, timeout=60)
+    other = subprocess.run([*EXEC, "sh", "-c", "exit 9"], env=environment, check=False, timeout=HANG_SECONDS)
     assert other.returncode == 9
 
 
@@ -130,7 +131,9 @@ def test_commands_install_and_remove(tmp_path: Path) -> None:
 def test_a_hit_imports_nothing_that_it_does_not_need(host: Host) -> None:
     host.compile()
     words = [sys.executable, "-IS", "-X", "importtime", str(host.first / "neuronx-cc"), *LINE[1:]]
-    done = subprocess.run(words, env=host.environment(), cwd=host.work, check=True, capture_output=True, timeout=60)
+    done = subprocess.run(
+        words, env=host.environment(), cwd=host.work, check=True, capture_output=True, timeout=HANG_SECONDS
+    )
     imported = {line.rpartition(b"|")[2].strip().decode() for line in done.stderr.splitlines()}
     assert "client.launcher.tier" in imported
     heavy = {"typing", "dataclasses", "pathlib", "subprocess", "logging", "socket", "hashlib", "typer", "client.errors"}

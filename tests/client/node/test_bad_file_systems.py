@@ -21,6 +21,7 @@ from client.artifact import Compiled
 from client.cache import Cache
 from client.settings import Settings
 from tests.client.programs import build, document
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.faulty_files import (
     CALLS,
     HARMLESS,
@@ -192,7 +193,7 @@ def test_locks_that_lie_cost_compiles_and_all_still_agree(job):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(HANG_SECONDS)
     assert job.run() == ["disk"] * 3
 
 
@@ -228,7 +229,7 @@ def test_a_user_without_rights_on_a_level_runs_all_the_same(base, path, mode, ex
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

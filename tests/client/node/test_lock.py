@@ -20,6 +20,7 @@ from client.node.files import Files
 from client.node.lock import DIAGNOSIS_LIFE, FAILURE_LIFE, KeyLocks, Turn
 from client.node.tree import Tree
 from client.wire import Holder
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +103,7 @@ def holder(tree):
     yield start
     for process in started:
         process.kill()
-        process.wait(10)
+        process.wait(HANG_SECONDS)
         assert process.stdout is not None
         process.stdout.close()
     for number in filter(None, children):
@@ -125,7 +126,7 @@ def test_one_at_a_time_works_on_a_key(locks):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(HANG_SECONDS)
     assert most == 1
 
 
@@ -201,7 +202,7 @@ def test_an_owner_that_stands_still_is_succeeded_by_one_of_those_who_wait_at_a_t
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_SECONDS)
     assert (most, heirs) == (1, 3)
     assert not list(_folder(tree).glob("*.1.lock"))
 
@@ -261,7 +262,7 @@ def test_who_waited_behind_a_failed_compile_takes_its_failure(locks):
     inside = threading.Event()
 
     def wait() -> None:
-        inside.wait(10)
+        inside.wait(HANG_SECONDS)
         with _hold(locks) as turn:
             turns.append(turn)
 
@@ -271,7 +272,7 @@ def test_who_waited_behind_a_failed_compile_takes_its_failure(locks):
         inside.set()
         time.sleep(0.3)
         locks.leave_failure(GRAPH, KEY, OUT_OF_MEMORY, "here")
-    thread.join(10)
+    thread.join(HANG_SECONDS)
     assert turns[0].failure is not None
     assert turns[0].failure.failure == OUT_OF_MEMORY
 

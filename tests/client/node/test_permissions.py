@@ -17,6 +17,7 @@ from client.errors import ConfigurationError
 from client.node.ownership import MARKER
 from client.node.permissions import Trust, UntrustedError
 from tests.client.programs import compiled, document
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +68,7 @@ def _run(tier: Path, *names: str, user: int = ME, groups: tuple[int, ...] = (), 
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from client.s3.errors import Reason, S3Error
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.s3 import ACCESS_KEY, BUCKET, SECRET_KEY, all_objects
 
 if TYPE_CHECKING:
@@ -263,10 +264,10 @@ def test_a_presigned_url_needs_no_keys_and_shows_none(bucket: Bucket) -> None:
     assert SECRET_KEY not in url
     assert "X-Amz-Expires=60" in url
     request = urllib.request.Request(url, headers={"Range": "bytes=2-4"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=HANG_SECONDS) as answer:
         assert answer.read() == b"234"
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(url.replace("/output?", "/other?"), timeout=10)
+        urllib.request.urlopen(url.replace("/output?", "/other?"), timeout=HANG_SECONDS)
     with caught.value as refused:
         assert refused.code == 403
 

@@ -12,6 +12,7 @@ import pytest
 from client.errors import ConfigurationError
 from client.s3.sdk import Connection, ConnectionSettings
 from client.s3.url import BucketUrl
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 def _python(code: str) -> str:
     result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=HANG_SECONDS, check=True
     )
     return result.stdout
 

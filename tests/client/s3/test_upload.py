@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from client.encoding import MAX_SIZE
 from client.s3.errors import Reason, S3Error
 from client.s3.upload import MAX_PARTS, PART_SIZE, ObjectUpload, PartPool, part_size
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.s3 import all_objects
 
 if TYPE_CHECKING:
@@ -139,14 +140,14 @@ def test_writers_of_one_large_output_do_not_harm_each_other(bucket: Bucket, serv
     def write() -> None:
         upload = ObjectUpload(bucket, "object", pool=pool, size_of_parts=PART)
         upload.write(data)
-        barrier.wait(30)
+        barrier.wait(HANG_SECONDS)
         created.append(upload.commit())
 
     threads = [threading.Thread(target=write) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_SECONDS)
     pool.close()
     assert len(created) == 4
     assert any(created)

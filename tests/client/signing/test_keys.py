@@ -8,6 +8,7 @@ import pytest
 
 from client.errors import ConfigurationError, FormatError
 from client.signing.keys import PrivateKey, PublicKey, check_name
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,7 +84,9 @@ def test_the_id_is_the_documented_one():
 
 def test_a_job_that_signs_and_checks_nothing_never_imports_cryptography():
     program = "import sys, client.cache, client.cli.main, client.signing.job; print('cryptography' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_SECONDS, check=True
+    )
     assert ended.stdout.strip() == "False"
 
 
@@ -95,7 +98,9 @@ def test_without_cryptography_one_sentence_says_what_to_install():
         "    try: call()\n"
         "    except Exception as error: print(type(error).__name__, error)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_SECONDS, check=True
+    )
     lines = ended.stdout.splitlines()
     assert len(lines) == 2
     assert all(each.startswith("ConfigurationError") and "neff-cache[signing]" in each for each in lines)

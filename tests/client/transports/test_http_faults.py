@@ -30,6 +30,7 @@ from client.transports.redirects import SETTING, Redirects, is_elsewhere
 from client.wire import Granted, Holder, Wait
 from tests.client.programs import build, document, entry_of
 from tests.client.transports.raw_server import RawServer, answer
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.faulty_server import rightly
 from tests.support.s3_faults import PassedTime
 
@@ -163,7 +164,7 @@ def test_a_server_that_never_answers_costs_its_deadline() -> None:
     gone = threading.Event()
 
     def deaf(request: Received, sock: socket.socket) -> None:
-        gone.wait(10)
+        gone.wait(HANG_SECONDS)
 
     with transport_to(deaf, QUICK) as (transport, _):
         with pytest.raises(Unreachable, match="no answer in time"):
@@ -436,7 +437,7 @@ def test_a_refusal_before_the_body_was_taken_is_heard() -> None:
         with pytest.raises(Refused) as caught:
             transport.publish(entry_of(DOCUMENT, outputs), outputs, LEASE)
         assert caught.value.name == "too_large"
-        thread.join(10)
+        thread.join(HANG_SECONDS)
 
 
 def test_missing_outputs_are_uploaded_again_at_most_twice() -> None:
@@ -461,7 +462,7 @@ def test_a_hanging_name_server_costs_the_connect_deadline(monkeypatch: pytest.Mo
     gone = threading.Event()
 
     def hang(*_: Any, **__: Any) -> list[Any]:
-        gone.wait(10)
+        gone.wait(HANG_SECONDS)
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)

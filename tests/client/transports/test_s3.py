@@ -11,12 +11,15 @@ import sys
 import threading
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from client.errors import ConfigurationError, Denied, Failure, LeaseLost, Refused, Unreachable
 from client.layout import BAD_PREFIX, ENTRY_FILE, entry_folder, lease_file
+from client.s3.bucket import Bucket
+from client.s3.multipart import Multiparts
 from client.s3.url import BucketUrl
 from client.transports import open_transport
 from client.transports.base import Damaged
@@ -26,6 +29,7 @@ from client.transports.s3 import S3Transport
 from client.transports.s3_bucket import RETRY_SECONDS
 from client.wire import Failed, Granted, Holder, NotGranted, Ready, Wait
 from tests.client.programs import build, document, entry_of
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.s3 import all_objects, juicefs, seaweedfs, use_credentials
 from tests.support.s3_faults import PassedTime, fault_proxy
 from tests.support.stored import FilesInBucket
@@ -491,6 +495,48 @@ def test_parts_that_a_killed_publisher_left_go_with_the_next_publish(transport: 
     assert not [name for name in all_objects(url) if name.startswith("unfinished")]
 
 
+def test_a_publish_drops_no_upload_of_anybody_else(transport: S3Transport, url: str) -> None:
+    output = "a" * 64
+    ours = BucketUrl.parse(url)
+    theirs = {
+        url: (f"{FOLDER}/notes.bin", f"{FOLDER}/backup/{output}", f"{FOLDER}-old/{output}", f"other/{output}", output),
+        str(replace(ours, prefix=f"{ours.prefix}-other")): (f"{FOLDER}/{output}",),
+        str(replace(ours, prefix=f"{ours.prefix}/{FOLDER}/deep")): (f"{FOLDER}/{output}",),
+    }
+    buckets = {place: Bucket(BucketUrl.parse(place)) for place in theirs}
+    begun = [
+        (bucket, name, bucket.multiparts.begin(name)) for place, bucket in buckets.items() for name in theirs[place]
+    ]
+    begun_by_us = buckets[url].multiparts.begin(f"{FOLDER}/{output}")
+    try:
+        publish(transport, LARGE)
+        for place, bucket in buckets.items():
+            left = {upload.name for upload in bucket.multiparts.unfinished()}
+            assert left >= set(theirs[place]), "what is not ours is gone"
+            assert begun_by_us not in {upload.upload for upload in bucket.multiparts.unfinished()}
+    finally:
+        for bucket, name, upload in begun:
+            bucket.multiparts.abort(name, upload)
+        for bucket in buckets.values():
+            bucket.close()
+
+
+def test_left_over_parts_are_found_behind_many_uploads_of_others(
+    transport: S3Transport, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Multiparts, "unfinished", partialmethod(Multiparts.unfinished, page_size=2))
+    bucket = transport._bucket._mine()
+    theirs = [(name, bucket.multiparts.begin(name)) for name in (f"{FOLDER}/0{number}" for number in range(5))]
+    mine = bucket.multiparts.begin(f"{FOLDER}/{'a' * 64}")
+    try:
+        assert mine in {upload.upload for upload in bucket.multiparts.unfinished(FOLDER)}
+        transport._bucket.abort_uploads(FOLDER)
+        assert sorted(all_objects(url)) == [f"unfinished {name}" for name, _ in theirs]
+    finally:
+        for name, upload in theirs:
+            bucket.multiparts.abort(name, upload)
+
+
 def test_who_is_overtaken_in_the_middle_of_an_upload_takes_the_entry_that_stands(
     transport: S3Transport, other: S3Transport, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
@@ -582,7 +628,7 @@ transport = open_transport("s3://bucket/prefix", "default", {})
 transport.close()
 assert not {"botocore", "boto3", "urllib3"} & set(sys.modules), "loaded"
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG_SECONDS)
 
 
 def test_a_forked_child_has_connections_of_its_own(url: str, opened: Callable[..., S3Transport]) -> None:
@@ -608,4 +654,4 @@ assert all(hit() for _ in range(5))
 assert os.waitpid(child, 0)[1] == 0
 transport.close()
 """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code, url, KEY], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, url, KEY], check=True, timeout=HANG_SECONDS)

@@ -15,6 +15,7 @@ from client.names import Kind
 from client.transports.http import HttpTransport
 from tests.client.programs import build, document, entry_of
 from tests.client.transports.raw_server import RawServer, answer
+from tests.fakes.waiting import HANG_SECONDS
 from tests.support.certificates import Authority
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def test_a_tunnel_through_a_proxy_is_encrypted_to_the_server(authority: Authorit
                 back = threading.Thread(target=relay, args=(onward, sock), daemon=True)
                 back.start()
                 relay(sock, onward)
-                back.join(10)
+                back.join(HANG_SECONDS)
 
         with RawServer(tunnel) as proxy:
             server.url = f"https://cache.example:{server.port}"

@@ -17,7 +17,7 @@ from client.names import Kind
 from neuron_backend.compilers.cpu import CpuCompiler
 from neuron_backend.compilers.worker_pool import Worker
 from tests.fakes.modules import ADD, REFUSED
-from tests.fakes.waiting import children, is_running, wait_until
+from tests.fakes.waiting import HANG_SECONDS, children, is_running, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +46,9 @@ def make() -> Iterator[Callable[..., CpuCompiler]]:
 def run_script(script: str, *arguments: str, **variables: str) -> Any:
     """Run a script in a fresh process and return the JSON it prints."""
     command = [sys.executable, "-W", "error", "-c", script, *arguments]
-    ended = subprocess.run(command, env=environ(**variables), capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        command, env=environ(**variables), capture_output=True, text=True, timeout=HANG_SECONDS, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 
@@ -236,7 +238,7 @@ def test_a_process_that_ends_without_closing_says_nothing_and_leaves_no_worker()
         env=environ(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         check=True,
     )
     assert ended.stderr == ""

@@ -15,6 +15,7 @@ import torch
 
 import neuron_backend
 from neuron_backend.device import build
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +69,7 @@ except BuildError as error:
 
 def finish(process: subprocess.Popen[str]) -> str:
     try:
-        return process.communicate(timeout=60)[0].strip()
+        return process.communicate(timeout=HANG_SECONDS)[0].strip()
     finally:
         process.kill()
         process.wait()
@@ -114,7 +115,7 @@ def test_the_library_is_named_by_torch_its_build_the_machine_and_the_source(
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
     ).stdout.split()
     assert other != build.source_digest()
     assert path == "None"

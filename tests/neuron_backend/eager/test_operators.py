@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 import neuron_backend
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,7 +229,7 @@ def test_threads_compute_at_the_same_time() -> None:
         return all(torch.equal((x.to("neuron") * 0.5 + number).cpu(), x * 0.5 + number) for x in host)
 
     with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(work, range(4), timeout=60))
+        assert all(pool.map(work, range(4), timeout=HANG_SECONDS))
 
 
 def test_tensors_are_compared_where_they_are() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from neuron_backend.eager import dispatch
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,7 +189,7 @@ def test_threads_share_programs_and_tensors() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_SECONDS)
     assert not wrong
     assert not any(thread.is_alive() for thread in threads)
 

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from neuron_backend.eager import dispatch
 from neuron_backend.eager.program import Program
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +97,7 @@ def test_threads_do_not_read_each_others_copies() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_SECONDS)
     assert not wrong
     assert not any(thread.is_alive() for thread in threads)
 

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from neuron_backend.lowering import LoweringBug, UnsupportedOperator, decompositions, lower, trace, trim, used_inputs
 from neuron_backend.lowering.families import supported
 from neuron_backend.module import TensorSpec
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -246,7 +247,7 @@ def test_threads_that_trace_and_lower_at_once_get_their_own_graphs() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_SECONDS)
     assert failures == []
     assert [len(each) for each in codes.values()] == [1] * 4
     assert len(set.union(*codes.values())) == 4

@@ -21,6 +21,7 @@ from neuron_backend.runtimes.cpu import CpuRuntime, _client
 from neuron_backend.runtimes.cpu_artifact import Info
 from neuron_backend.runtimes.xla_client import read_target_machine
 from tests.fakes.modules import ADD, artifact, binary
+from tests.fakes.waiting import HANG_SECONDS
 
 # MLIR's name, PyTorch's dtype: all that StableHLO 1.0.0 and PyTorch share.
 DTYPES = {
@@ -185,7 +186,7 @@ def test_threads_share_one_program_without_mixing_their_numbers(add) -> None:
     start = threading.Barrier(4)
 
     def work(thread: int) -> None:
-        start.wait(20)
+        start.wait(HANG_SECONDS)
         for number in range(50):
             value = float(thread * 1000 + number)
             [output] = add([torch.full((2, 3), value), torch.full((2, 3), 0.5)])
@@ -315,7 +316,7 @@ def test_a_child_forked_after_first_use_is_told_so_and_does_not_hang(compile_nef
     path = tmp_path / "model.neff"
     path.write_bytes(compile_neff(ADD))
     ended = subprocess.run(
-        [sys.executable, "-c", FORK, str(path)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", FORK, str(path)], capture_output=True, text=True, timeout=HANG_SECONDS, check=True
     )
     assert ended.stdout.split() == ["0", "7", "7"]
 

@@ -21,6 +21,7 @@ from neuron_backend.runtimes.nrt import NrtRuntime
 from neuron_backend.runtimes.nrt_library import NrtError
 from tests.fakes.modules import ADD, artifact
 from tests.fakes.programs import build_libnrt, install_neuronx_cc
+from tests.fakes.waiting import HANG_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -196,5 +197,5 @@ def test_a_forked_child_is_refused_the_parents_device_and_does_not_close_it(
     path.write_bytes(compile_for_device(ADD))
     environ = {**os.environ, "NEURON_BACKEND_RUNTIME": "nrt", "NEURON_BACKEND_LIBNRT": str(library)}
     command = [sys.executable, "-c", FORK, str(path)]
-    ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=HANG_SECONDS, check=True)
     assert ended.stdout.split() == ["7", "12.0"]
