@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neuron_backend.device import build
+from neuron_backend.torch_private import unsupported
 
 DISTRIBUTION = "neff-cache"
 _PACKAGES = Path(__file__).resolve().parent.parent
@@ -42,7 +43,7 @@ def autoload() -> None:
     state.ran = True
     try:
         vendor = vendor_package()
-        obstacle = f"{vendor} is installed, and the device is its own" if vendor else _obstacle()
+        obstacle = f"{vendor} is installed, and the device is its own" if vendor else _unsupported() or _obstacle()
         if obstacle is None:
             _register()
             state.registered, state.reason = True, "the device is registered"
@@ -97,6 +98,11 @@ def _say(sentence: str) -> None:
 
 def _distribution(entry: importlib.metadata.EntryPoint) -> str | None:
     return None if entry.dist is None else entry.dist.name.lower().replace("_", "-").replace(".", "-")
+
+
+def _unsupported() -> str | None:
+    version = build.torch_version()
+    return None if version is None else unsupported(version)
 
 
 def _obstacle() -> str | None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_impls import _is_op_registered_to_fake_rule, register_op_impl
-from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
 from neuron_backend.inferred_strides import complete_strides
+from neuron_backend.torch_private import DynamicOutputShapeException, is_op_registered_to_fake_rule, register_op_impl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +75,6 @@ def complete_inference() -> None:
         aten.linalg_lstsq.default: _least_squares_shapes,
     }
     for operator, rule in rules.items():
-        if not _is_op_registered_to_fake_rule(operator):
+        if not is_op_registered_to_fake_rule(operator):
             register_op_impl(operator)(rule)
     complete_strides()

@@ -6,10 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._decomp import decomposition_table, meta_table
-from torch._prims_common import suggest_memory_format
-from torch._subclasses.fake_impls import op_implementations_dict
-from torch.utils._pytree import tree_leaves, tree_map_only
+
+from neuron_backend.torch_private import (
+    decomposition_table,
+    meta_table,
+    op_implementations_dict,
+    suggest_memory_format,
+    tree_leaves,
+    tree_map_only,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,6 +19,7 @@ import torch
 
 from client.errors import NeffCacheError
 from neuron_backend.likeness import unlikeness
+from neuron_backend.torch_private import DisableTorchDispatch, DisableTorchFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -188,7 +189,7 @@ class _Case:
 
     def copy(self) -> None:
         """Hold copies, made out of sight of the modes that the job may have on."""
-        with torch.no_grad(), torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunction():  # noqa: SLF001 - see above
+        with torch.no_grad(), DisableTorchDispatch(), DisableTorchFunction():
             self.inputs = [each.detach().clone() for each in self.inputs]
             self.outputs = [each.detach().clone() for each in self.outputs]
 

@@ -8,10 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
-from torch._guards import CompileContext, TracingContext, tracing
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from neuron_backend import _autoload, programs
 from neuron_backend.dynamo.border import Sight, take_border
@@ -32,6 +28,15 @@ from neuron_backend.lowering import (
     trim,
     used_inputs,
     without_checks,
+)
+from neuron_backend.torch_private import (
+    CompileContext,
+    FakeTensorMode,
+    TracingContext,
+    aot_autograd,
+    dynamo_config,
+    make_boxed_func,
+    tracing,
 )
 from neuron_backend.value_checks import asked_for
 
@@ -146,7 +151,7 @@ def _aot_compiled(
     )
     with TRACING:
         compiled: Callable[..., Any] = compiler(graph, example_inputs)
-    if torch._dynamo.config.suppress_errors:  # noqa: SLF001 - then Dynamo is to hear of a failure in time to go on without
+    if dynamo_config.suppress_errors:
         pending.compile()
     return compiled
 

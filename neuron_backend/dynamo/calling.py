@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from client.names import Kind
 from neuron_backend import programs
 from neuron_backend.dynamo.aliases import shared
 from neuron_backend.lowering import is_random
 from neuron_backend.reading import COPY, ValueNeeded
+from neuron_backend.torch_private import tree_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

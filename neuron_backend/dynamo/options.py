@@ -7,13 +7,13 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
-
 from client.errors import ConfigurationError
+from neuron_backend.torch_private import dynamo_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import torch
     from torch.fx import GraphModule
 
 GRAPH_FALLBACK: Final = "NEURON_BACKEND_GRAPH_FALLBACK"
@@ -76,7 +76,7 @@ def refuse_dynamic(graph: GraphModule) -> None:
 
     Sizes that Dynamo itself made symbolic, because they changed between calls, are not refused.
     """
-    if not torch._dynamo.config.assume_static_by_default:  # noqa: SLF001 - how Dynamo hands dynamic=True on
+    if not dynamo_config.assume_static_by_default:
         raise ConfigurationError(f"dynamic=True is not supported on neuron: {_WHY}. Leave dynamic out")
     for node in graph.graph.find_nodes(op="placeholder"):
         marked = _marked(node)

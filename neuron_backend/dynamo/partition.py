@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torch._functorch.partitioners import default_partition
 from torch.utils.checkpoint import CheckpointPolicy
 
 from neuron_backend.lowering import is_random
+from neuron_backend.torch_private import default_partition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

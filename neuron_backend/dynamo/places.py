@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from neuron_backend.torch_private import dynamo_config, is_traceable_wrapper_subclass
 from neuron_backend.user_code import user_level
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class ByPlace:
 
     def _not_compiled(self, place: Place, arguments: Sequence[Any]) -> Callable[..., Any]:
         pattern, _ = place
-        limit = torch._dynamo.config.recompile_limit  # noqa: SLF001 - torch's own setting
+        limit = dynamo_config.recompile_limit
         if pattern:
             one, other, _ = pattern[0]
             self._tell(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from neuron_backend.torch_private import dynamo_config
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -59,7 +61,7 @@ def specialised(
             with lock:
                 function = compiled.get(signature)
                 if function is None:
-                    if len(compiled) >= torch._dynamo.config.recompile_limit:  # noqa: SLF001 - torch's own setting
+                    if len(compiled) >= dynamo_config.recompile_limit:
                         _limit_reached(arguments, told)
                         return graph.forward(*arguments)
                     function = compiled[signature] = compile_static(concrete(graph), arguments)
@@ -70,13 +72,13 @@ def specialised(
 
 def _limit_reached(arguments: Sequence[Any], told: threading.Event) -> None:
     """Say once, or raise, what Dynamo says at its limit."""
-    limit = torch._dynamo.config.recompile_limit  # noqa: SLF001 - torch's own settings
+    limit = dynamo_config.recompile_limit
     shapes = ", ".join(str(list(value.shape)) for value in arguments if isinstance(value, torch.Tensor))
     sentence = (
         f"torch._dynamo.config.recompile_limit ({limit}) is reached: a graph was compiled for {limit} sets of shapes, "
         f"and inputs of shapes {shapes} are one more. Pad inputs to fewer bucket sizes, or raise the limit"
     )
-    if torch._dynamo.config.fail_on_recompile_limit_hit:  # noqa: SLF001
+    if dynamo_config.fail_on_recompile_limit_hit:
         raise RuntimeError(sentence)
     if not told.is_set():
         told.set()

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C._dynamo.eval_frame import set_eval_frame as _set_eval_frame
 
 from neuron_backend.eager import operators, plan, signature
 from neuron_backend.eager.plan import Baked
 from neuron_backend.eager.program import Program
+from neuron_backend.torch_private import set_eval_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,11 +50,11 @@ def dispatch(overload: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dic
 
 def _made(call: Call) -> Plan:
     """Make the plan with Dynamo off: below a graph break it would trace our tracing, as if that were the model's."""
-    before = _set_eval_frame(None)
+    before = set_eval_frame(None)
     try:
         return plan.make(call)
     finally:
-        _set_eval_frame(before)
+        set_eval_frame(before)
 
 
 def plans() -> list[Plan]:

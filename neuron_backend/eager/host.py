@@ -13,6 +13,7 @@ from neuron_backend.eager.fallbacks import record_fallback
 from neuron_backend.eager.operators import DYNAMIC, NOTHING, VALUE
 from neuron_backend.eager.tracing import UNKNOWN
 from neuron_backend.reading import ValueNeeded
+from neuron_backend.torch_private import DisableAutocast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +66,7 @@ def run(call: Call, device: int) -> Any:
         # May be resized, which a tensor over borrowed memory must not be.
         tensors[position] = torch.empty(0, dtype=tensors[position].dtype, device="cpu")
     args, kwargs = signature.rebuild(call, tensors)
-    with torch.no_grad(), torch._C._DisableAutocast(), random.on_host(operator, kwargs, device):  # noqa: SLF001 - there is no public way
+    with torch.no_grad(), DisableAutocast(), random.on_host(operator, kwargs, device):
         result = operator.function(*args, **kwargs)
     if outs:
         _device.store([call.tensors[position] for position in outs], [tensors[position] for position in outs])

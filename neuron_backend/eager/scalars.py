@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from neuron_backend.lowering import Lifted
+from neuron_backend.torch_private import unset_fake_temporarily
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

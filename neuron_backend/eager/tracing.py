@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-)
-from torch.utils._pytree import tree_leaves
 
 from neuron_backend.eager import signature
 from neuron_backend.inferred_strides import corrected
 from neuron_backend.layout import Layout, as_it_lies, in_plain_order
 from neuron_backend.lowering import PLEASE_REPORT, trace
+from neuron_backend.torch_private import (
+    DataDependentOutputException,
+    DisableAutocast,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    tree_leaves,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +96,7 @@ def traced(call: Call, numbers: Sequence[float] | None = None) -> Traced:
         ]
 
     # The caller's autocast and inference mode have done their part before a kernel is called.
-    with torch.inference_mode(mode=False), torch._C._DisableAutocast():  # noqa: SLF001 - there is no public way
+    with torch.inference_mode(mode=False), DisableAutocast():
         try:
             layouts = _layouts(call)
             graph = trace(function, [_permuted(*each) for each in zip(call.tensors, orders, strict=True)])

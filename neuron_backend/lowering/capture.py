@@ -7,23 +7,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._dynamo.convert_frame import compile_lock
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
-from torch._guards import tracing
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
-from torch.fx.experimental.proxy_tensor import (
-    ProxyTorchDispatchMode,
-    PythonKeyTracer,
-    get_proxy_slot,
-    track_tensor_tree,
-)
-from torch.utils._python_dispatch import _disable_current_modes
 
 from neuron_backend.inferred_shapes import complete_inference
 from neuron_backend.lowering.decompositions import decompositions
 from neuron_backend.lowering.views import read_from_storage
+from neuron_backend.torch_private import (
+    DispatchKey,
+    FakeTensorMode,
+    ForceDispatchKeyGuard,
+    OpOverload,
+    ProxyTorchDispatchMode,
+    PythonKeyTracer,
+    compile_lock,
+    disable_current_modes,
+    excluded_keys,
+    get_proxy_slot,
+    included_keys,
+    temporarily_clear_interpreter_stack,
+    tracing,
+    track_tensor_tree,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -103,16 +107,14 @@ def _on_its_own() -> Iterator[None]:
     trace of its own, computes what follows from a constant. There Python's part in dispatch is switched off: fake
     tensors would be plain ones, with what lies in their memory for values, and these would end up in the program.
     """
-    key, local = torch._C.DispatchKey, torch._C  # noqa: SLF001 - there is no public way, here and below
-    exclude = local._dispatch_tls_local_exclude_set()  # noqa: SLF001
-    include = local._dispatch_tls_local_include_set()  # noqa: SLF001
+    exclude, include = excluded_keys(), included_keys()
     for name in _OF_THE_CALLER:
-        exclude, include = (each.remove(getattr(key, name)) for each in (exclude, include))
+        exclude, include = (each.remove(getattr(DispatchKey, name)) for each in (exclude, include))
     with (
-        _disable_current_modes(),
+        disable_current_modes(),
         temporarily_clear_interpreter_stack(),
         tracing(None),
-        local._ForceDispatchKeyGuard(include, exclude),  # noqa: SLF001
+        ForceDispatchKeyGuard(include, exclude),
     ):
         yield
 

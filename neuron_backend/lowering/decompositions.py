@@ -6,7 +6,6 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._decomp import core_aten_decompositions, get_decompositions
 
 from neuron_backend.lowering.families import handler
 from neuron_backend.lowering.foreach import foreach_decompositions
@@ -15,6 +14,7 @@ from neuron_backend.lowering.matrix_functions import matrix_decompositions
 from neuron_backend.lowering.random import random_between
 from neuron_backend.lowering.rewriting import rewriting_table
 from neuron_backend.lowering.validity import checked
+from neuron_backend.torch_private import core_aten_decompositions, get_decompositions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,6 @@ import torch
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import func
 from torch.fx.node import map_aggregate
-from torch.utils._python_dispatch import _disable_current_modes
 
 from neuron_backend.lowering.array import Array, Lifted, constant, lifted_number
 from neuron_backend.lowering.checks import CHECKS
@@ -26,6 +25,7 @@ from neuron_backend.lowering.threefry import Stream
 from neuron_backend.lowering.user_line import user_line
 from neuron_backend.lowering.validity import checks_without_results, conditions
 from neuron_backend.module import Module, TensorSpec
+from neuron_backend.torch_private import disable_current_modes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ def lower(graph: GraphModule, lifted: Sequence[Lifted] = (), *, float64: bool = 
     nothing else. Safe to call from several threads.
     """
     # a handler may ask torch about dtypes, and keeps the answer: not as a tensor of whoever is tracing this graph
-    with context() as messages, _disable_current_modes(), narrowing(on=not float64):
+    with context() as messages, disable_current_modes(), narrowing(on=not float64):
         walk = _Walk(graph, lifted)
         try:
             other = narrowed(graph, lifted)

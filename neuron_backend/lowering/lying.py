@@ -10,11 +10,10 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from neuron_backend.inferred_strides import as_on_the_cpu
 from neuron_backend.layout import Layout, lying_in
+from neuron_backend.torch_private import disable_proxy_modes_tracing, tree_leaves, tree_map_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.node import map_aggregate
 
 from neuron_backend.lowering.dtypes import available
 from neuron_backend.module import Signature, TensorSpec
+from neuron_backend.torch_private import unset_fake_temporarily
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo as hlo
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from neuron_backend.lowering.array import Array, constant
 from neuron_backend.lowering.dtypes import attribute, element_type, tensor_type
 from neuron_backend.lowering.errors import Refused
+from neuron_backend.torch_private import unset_fake_temporarily
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,9 @@ import operator
 from typing import TYPE_CHECKING
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
+
+from neuron_backend.torch_private import OpOverload
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule

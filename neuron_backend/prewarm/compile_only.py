@@ -23,6 +23,7 @@ from neuron_backend.compilers import get_compiler
 from neuron_backend.prewarm import capture
 from neuron_backend.prewarm.recorder import Recorder
 from neuron_backend.prewarm.report import Report
+from neuron_backend.torch_private import dynamo_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -117,14 +118,14 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _room_for(count: int, report: Report) -> Any:
     """Raise Dynamo's limit of recompiles if there are more buckets, and tell that the job has to do so too."""
-    limit = torch._dynamo.config.recompile_limit  # noqa: SLF001 - torch's own setting
+    limit = dynamo_config.recompile_limit
     if count <= limit:
         return nullcontext()
     report.notes.append(
         f"{count} buckets are more than torch._dynamo.config.recompile_limit ({limit}): a process that meets all of "
         f"them has to set it to {count} or more"
     )
-    return torch._dynamo.config.patch(recompile_limit=count)  # noqa: SLF001
+    return dynamo_config.patch(recompile_limit=count)
 
 
 def _capture(

@@ -246,3 +246,38 @@ def test_the_package_itself_is_light(run: Callable[..., Ran]) -> None:
     assert ran.out == ["[]"]
     ran = run("import neuron_backend\ntry: neuron_backend.nothing\nexcept AttributeError as error: print(error)")
     assert ran.out == ["module 'neuron_backend' has no attribute 'nothing'"]
+
+
+def test_a_torch_that_the_backend_was_not_made_for_is_whole_and_said_in_one_sentence(
+    run: Callable[..., Ran], tmp_path: Path
+) -> None:
+    other = at_start(
+        tmp_path / "start",
+        "import importlib.metadata as m\nv = m.version\nm.version = lambda n: '2.99.1' if n == 'torch' else v(n)\n",
+    )
+    ran = run("import torch" + STATE, first=(other,))
+    assert (ran.out[-1], ran.err) == ("no device", "")
+    ran = run("import torch, neuron_backend" + STATE, first=(other,))
+    assert ran.out[-1] == "no device"
+    (warning,) = ran.warnings
+    assert "made for torch 2.13, 2.14, 2.15, and this is torch 2.99.1: install one of those" in warning
+
+
+def test_a_name_that_this_torch_lacks_costs_one_family_of_operators_and_not_every_operator(
+    run: Callable[..., Ran], packages: Path
+) -> None:
+    broken = packages / "neuron_backend" / "lowering" / "alignments.py"
+    broken.write_text(
+        broken.read_text().replace("import torch\n", "import torch\nfrom torch._decomp import of_another_version\n", 1)
+    )
+    ran = run(
+        "import torch\n"
+        "x = torch.tensor([-1.0, 2.0], device='neuron').relu()\n"
+        "p = torch.randn(5, 1, 4).log_softmax(2)\n"
+        "f = lambda p: torch.nn.functional.ctc_loss(p, torch.tensor([[1, 2]]), torch.tensor([5]), torch.tensor([2]))\n"
+        "print(x.tolist(), torch.allclose(f(p.to('neuron')).cpu(), f(p)))\n"
+    )
+    assert ran.out == ["[0.0, 2.0] True"]
+    (warning,) = [each for each in ran.warnings if "family" in each]
+    assert "operators of the family 'alignments' run on the CPU" in warning
+    assert "of_another_version" in warning
