@@ -28,10 +28,39 @@ struct Entry {
   std::optional<c10::ScalarType> numbers;
   std::vector<int64_t> returns;
   std::vector<at::Tensor> outputs;  // of the meta device: shapes, strides and types
-  uint64_t draws;                   // steps of the generator
-  c10::DeviceIndex device;
-  int64_t checks;  // if there are any, the last output is their flag, and no result: neuron_backend.value_checks
+  uint64_t draws = 0;               // steps of the generator
+  c10::DeviceIndex device = 0;
+  int64_t checks = 0;  // if there are any, the last output is their flag, and no result: neuron_backend.value_checks
 };
+
+inline PyObject* object_at(int64_t address) {
+  return reinterpret_cast<PyObject*>(address);  // CPython's id(); the caller holds the object
+}
+
+// Of the objects of a `neuron_backend.runtimes.xla_client.Direct`: what all its programs share, and what runs one. To be
+// called under the interpreter's lock.
+inline Entry entry_of(at::IntArrayRef objects, at::TensorList outputs, int64_t device, int64_t checks) {
+  TORCH_CHECK(objects.size() == 6, "expected six objects: execute, handler, to_array, device, results, address");
+  static auto* functions = new std::shared_ptr<Functions>();
+  if (*functions == nullptr || (*functions)->handler.get() != object_at(objects[1])) {
+    *functions = std::make_shared<Functions>(Functions{
+        Object::borrowed(object_at(objects[1])), Object::borrowed(object_at(objects[2])),
+        Object::borrowed(object_at(objects[3])), Object::borrowed(object_at(objects[4])),
+        Object::borrowed(object_at(objects[5]))});
+  }
+  Entry entry;
+  entry.functions = *functions;
+  entry.execute = Object::borrowed(object_at(objects[0]));
+  const size_t count = outputs.size() + (checks > 0 ? 1 : 0);
+  entry.handlers = Object(PyList_New(static_cast<std::ptrdiff_t>(count)));
+  for (size_t each = 0; entry.handlers && each < count; ++each) {
+    PyList_SetItem(entry.handlers.get(), static_cast<std::ptrdiff_t>(each), Object((*functions)->handler).release());
+  }
+  entry.outputs.assign(outputs.begin(), outputs.end());
+  entry.device = static_cast<c10::DeviceIndex>(device);
+  entry.checks = checks;
+  return entry;
+}
 
 // The steps that a program takes of its generator, taken back unless it ran.
 class Drawn {

@@ -174,47 +174,21 @@ void take_over(const std::vector<std::string>& names) {
   }
 }
 
-PyObject* object_at(int64_t address) {
-  return reinterpret_cast<PyObject*>(address);  // CPython's id(); the caller holds the object
-}
-
-Object handlers_of(const Functions& functions, size_t count) {
-  Object list(PyList_New(static_cast<std::ptrdiff_t>(count)));
-  for (size_t each = 0; list && each < count; ++each) {
-    PyList_SetItem(list.get(), static_cast<std::ptrdiff_t>(each), Object(functions.handler).release());
-  }
-  return list;
-}
-
 void offer(
     at::IntArrayRef objects, at::IntArrayRef inputs, std::optional<c10::ScalarType> numbers, int64_t draws,
     at::IntArrayRef returns, at::TensorList outputs, at::IntArrayRef written, int64_t tensors, int64_t floats,
     int64_t device, int64_t checks) {
-  TORCH_CHECK(objects.size() == 6, "expected six objects: execute, handler, to_array, device, results, address");
   const auto* call = passed_on;
   if (call == nullptr || call->tensors.size() != static_cast<size_t>(tensors) ||
       call->numbers.size() != static_cast<size_t>(floats) || at::IntArrayRef(call->written) != written) {
     return;  // Python took this call apart in another way: it stays there
   }
   const Interpreter lock;
-  static auto* functions = new std::shared_ptr<Functions>();
-  if (*functions == nullptr || (*functions)->handler.get() != object_at(objects[1])) {
-    *functions = std::make_shared<Functions>(Functions{
-        Object::borrowed(object_at(objects[1])), Object::borrowed(object_at(objects[2])),
-        Object::borrowed(object_at(objects[3])), Object::borrowed(object_at(objects[4])),
-        Object::borrowed(object_at(objects[5]))});
-  }
-  auto entry = std::make_shared<Entry>();
-  entry->functions = *functions;
-  entry->execute = Object::borrowed(object_at(objects[0]));
-  entry->handlers = handlers_of(**functions, outputs.size() + (checks > 0 ? 1 : 0));
+  auto entry = std::make_shared<Entry>(entry_of(objects, outputs, device, checks));
   entry->inputs = inputs.vec();
   entry->numbers = numbers;
   entry->draws = static_cast<uint64_t>(draws);
   entry->returns = returns.vec();
-  entry->outputs.assign(outputs.begin(), outputs.end());
-  entry->device = static_cast<c10::DeviceIndex>(device);
-  entry->checks = checks;
   offered = {.entry = std::move(entry), .compiled_in = floats > 0 && !numbers};
 }
 

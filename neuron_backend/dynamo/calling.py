@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,44 @@ if TYPE_CHECKING:
 DEVICE = "neuron"
 
 _device = torch.ops.neuron_device
+_run_held = torch.ops.neuron_device.run_held.default
+
+
+class Loaded:
+    """A program, called on tensors as they are: by the device library where it can, else on copies on the host.
+
+    Its last output is the flag of that many value ``checks``, if there are any, and no result.
+    """
+
+    def __init__(self, executable: Executable, checks: int) -> None:
+        self._executable = executable
+        self._checks = checks
+        self._number: int | None = None
+        self._asked = False
+
+    def __call__(self, tensors: Sequence[torch.Tensor], device: int) -> tuple[list[torch.Tensor], bool]:
+        """Return contiguous results, and whether they are on ``device``, the same at each call, or on the host."""
+        if not self._asked:
+            self._asked = True
+            self._hold(device)
+        if self._number is not None:
+            results: list[torch.Tensor] = _run_held(self._number, tensors)
+            if results:
+                return results, True
+        return self._executable([host_tensor(each) for each in tensors]), False
+
+    def _hold(self, device: int) -> None:
+        direct, signature = self._executable.direct, self._executable.signature
+        if direct is None or not signature.outputs:
+            return
+        self._number = _device.hold(
+            [id(each) for each in direct],
+            [torch.empty(spec.shape, dtype=spec.dtype, device="meta") for spec in signature.inputs],
+            [torch.empty(spec.shape, dtype=spec.dtype, device="meta") for spec in signature.outputs],
+            device,
+            self._checks,
+        )
+        weakref.finalize(self, _device.release, self._number).atexit = False
 
 
 class Pending:
@@ -43,14 +82,15 @@ class Pending:
         self._waiting: deque[Module] = deque()
         self._loaded: list[Executable] = []
 
-    def add(self, module: Module) -> Callable[[], Executable]:
+    def add(self, module: Module) -> Callable[[], Loaded]:
         """Return what gives the program of ``module``, and raises what `programs.get` raises."""
         position = len(self._loaded) + len(self._waiting)
         self._waiting.append(module)
+        checks = len(module.checks)
 
-        def get() -> Executable:
+        def get() -> Loaded:
             self.compile()
-            return self._loaded[position]
+            return Loaded(self._loaded[position], checks)
 
         return get
 
@@ -78,15 +118,27 @@ class _Place:
         # a tensor of one element or fewer in a dimension has no meaningful stride there; torch compares as we do
         return cls(index, shape, None if value.is_contiguous() else strides)
 
-    def put(self, result: torch.Tensor) -> torch.Tensor:
-        """Return a program's contiguous host tensor as the tensor that the graph promised."""
+    def put(self, result: torch.Tensor, *, there: bool) -> torch.Tensor:
+        """Return a program's contiguous result as the tensor that the graph promised.
+
+        It is on the host or, if it is ``there``, on the device.
+        """
+        if there and self.strides is None and self.index is not None:
+            return result
+        (result,) = _on_host([result])
         if self.strides is not None:
             for axis, stride in enumerate(self.strides):
                 if stride == 0 and self.shape[axis] > 1:  # expanded: its elements lie there once
                     result = result.narrow(axis, 0, 1)
             strided = torch.empty_strided(result.shape, self.strides, dtype=result.dtype)
             result = strided.copy_(result).expand(self.shape)
-        return result if self.index is None else torch.ops.neuron_device.from_cpu(result, self.index)
+        return result if self.index is None else _device.from_cpu(result, self.index)
+
+
+def _on_host(results: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Return a program's results, which are all in one place, as host tensors."""
+    there = results and results[0].device.type == DEVICE
+    return _device.as_cpu_list(results) if there else results
 
 
 def host_tensor(value: torch.Tensor) -> torch.Tensor:
@@ -127,8 +179,38 @@ def _see(checks: Sequence[Check], operands: Sequence[torch.Tensor]) -> None:
             check.run(operand)
 
 
+class _Returns:
+    """What a program's results are to the caller of ``graph``: where they go, and which share memory.
+
+    ``target`` is the index of the device they are made on, None if all go to the host.
+    """
+
+    def __init__(self, graph: GraphModule, results: Results) -> None:
+        outputs: Any = graph.graph.output_node().args[0]
+        self.count = len(outputs)
+        self.positions = [position for position in results.positions if position < len(outputs)]
+        values = [outputs[position].meta["val"] for position in self.positions]
+        self._together = shared(values)
+        aliased = {index for group in self._together for index in group.positions}
+        self._places = {index: _Place.of(value) for index, value in enumerate(values) if index not in aliased}
+        indices = [*(place.index for place in self._places.values()), *(group.device for group in self._together)]
+        self.target = next((index for index in indices if index is not None), None)
+
+    def put(self, computed: Sequence[torch.Tensor], *, there: bool) -> list[torch.Tensor | None]:
+        """Return the graph's outputs, None for what is not computed; ``there``: whether results are on the device."""
+        answer: list[torch.Tensor | None] = [None] * self.count
+        for index, place in self._places.items():
+            result = computed[index]
+            answer[self.positions[index]] = place.put(result, there=there and place.index == self.target)
+        for group in self._together:
+            views = group.put(_on_host([computed[index] for index in group.positions]))
+            for index, view in zip(group.positions, views, strict=True):
+                answer[self.positions[index]] = view
+        return answer
+
+
 def bind(  # noqa: PLR0917 - what compiling one graph gives
-    program: Callable[[], Executable] | None,
+    program: Callable[[], Loaded] | None,
     graph: GraphModule,
     border: Border,
     used: Sequence[int],
@@ -144,38 +226,28 @@ def bind(  # noqa: PLR0917 - what compiling one graph gives
     are the program's last outputs.
     While programs are recorded there is nothing to copy to the host: it then raises `ValueNeeded`.
     """
-    outputs: Any = graph.graph.output_node().args[0]
+    returns = _Returns(graph, results)
     device = _drawing_device(graph) if draws else None
-    returned = [position for position in results.positions if position < len(outputs)]
-    count = len(returned) + len(border.writes)  # of what the program computes; operands of checks come after that
-    values = [outputs[position].meta["val"] for position in returned]
-    together = shared(values)
-    aliased = {index for group in together for index in group.positions}
     copies = _copies_to_host(graph)
-    places = {index: _Place.of(value) for index, value in enumerate(values) if index not in aliased}
-    executable: Executable | None = None
+    new = len(returns.positions)
+    count = new + len(border.writes)  # of what the program computes; operands of checks come after that
+    loaded: Loaded | None = None
 
     def run(*arguments: Any) -> list[torch.Tensor | None]:
-        nonlocal executable
-        if executable is None and program is not None:
-            executable = program()
+        nonlocal loaded
+        if loaded is None and program is not None:
+            loaded = program()
         if copies and programs.recording():
             raise ValueNeeded(COPY)
-        answer: list[torch.Tensor | None] = [None] * len(outputs)
         with torch.no_grad():
             inputs = (*arguments, *(each.of(arguments) for each in border.inputs)) if border.inputs else arguments
-            given = [host_tensor(inputs[index]) for index in used]
+            given = [inputs[index] for index in used]
             if draws:
                 given += _device.draw(_device.default_generator(_current(device)), draws)
-            computed = [] if executable is None else executable(given)
-            _see(checks, computed[count:])
-            for index, place in places.items():
-                answer[returned[index]] = place.put(computed[index])
-            for group in together:
-                views = group.put([computed[index] for index in group.positions])
-                for index, view in zip(group.positions, views, strict=True):
-                    answer[returned[index]] = view
-            for position, value in zip(border.writes, computed[len(returned) : count], strict=True):
+            computed, there = ([], False) if loaded is None else loaded(given, _current(returns.target))
+            _see(checks, _on_host(computed[count:]))
+            answer = returns.put(computed, there=there)
+            for position, value in zip(border.writes, computed[new:count], strict=True):
                 arguments[position].copy_(value)
             for position, passed in border.outputs.items():
                 answer[position] = passed.of(arguments)

@@ -18,7 +18,10 @@ from client.errors import CompileError, Failure
 from client.names import Kind
 from neuron_backend import programs
 from neuron_backend.compilers.cpu import CpuCompiler
+from neuron_backend.dynamo.calling import Loaded
 from neuron_backend.eager import dispatch
+from neuron_backend.lowering import lower, trace, trim
+from neuron_backend.runtimes.cpu import CpuExecutable
 from tests.fakes.waiting import HANG_SECONDS
 from tests.support.unlowered import NAME, unlowered
 
@@ -318,3 +321,37 @@ def test_where_dynamo_is_told_to_go_on_without_a_compiler_a_failure_is_no_error(
     before_compiling(monkeypatch, fail)
     with torch._dynamo.config.patch(suppress_errors=True):
         assert same(compiled(lambda a: a.sin() * 43)(x), torch.ones(43).sin() * 43)
+
+
+def test_a_graphs_program_runs_on_the_tensors_themselves_whatever_lies_where(monkeypatch):
+    """No copy on the host, and no Python code of ours, between a call and the program."""
+    monkeypatch.setattr(CpuExecutable, "__call__", lambda *_: pytest.fail("the program was called from Python"))
+    x, y = torch.randn(6, 4), torch.randn(4, 6)
+
+    def function(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return a @ b, (a.t() + b).t(), c.sum(0), (a * 47).cpu()
+
+    run = compiled(function)
+    for views in (
+        lambda a, b: (a, b, a),
+        lambda a, b: (b.t(), a.t(), a[::2]),
+        lambda a, b: (a[:, :1].expand(6, 4), b[:, 1:2].expand(4, 6), b),
+        lambda a, b: (a.reshape(4, 6)[1:, :].reshape(3, 6)[:, :4].repeat(2, 1), b, a[:0]),
+    ):
+        for _ in range(2):
+            given = views(x.to("neuron"), y.to("neuron"))
+            for ours, expected in zip(run(*given), function(*views(x, y)), strict=True):
+                torch.testing.assert_close(ours.cpu(), expected)
+                assert ours.stride() == expected.stride()
+
+
+def test_a_program_that_nobody_holds_is_let_go():
+    graph = trace(lambda a: [a * 53], [torch.ones(53)])
+    trim(graph)
+    before = torch.ops.neuron_device.held()
+    loaded = Loaded(programs.get(Kind.GRAPH, lower(graph)), 0)
+    (result,), there = loaded([torch.ones(53, device="neuron")], 0)
+    assert (there, torch.ops.neuron_device.held()) == (True, before + 1)
+    assert same(result, torch.full((53,), 53.0))
+    del loaded
+    assert torch.ops.neuron_device.held() == before
