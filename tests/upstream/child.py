@@ -58,7 +58,7 @@ class Child:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:
-            self.tests: list[str] = self._loaded(file)
+            self.tests: dict[str, str] = self._loaded(file)
         except BaseException:
             self.end()
             raise
@@ -75,7 +75,7 @@ class Child:
             self._lines.put(line)
         self._lines.put(None)
 
-    def _loaded(self, file: str) -> list[str]:
+    def _loaded(self, file: str) -> dict[str, str]:
         try:
             line = self._lines.get(timeout=self.limits.loading)
         except queue.Empty:
@@ -83,7 +83,7 @@ class Child:
         if line is None:
             lines = self.log.read_text(errors="replace").strip().splitlines()
             raise LoadError(lines[-1] if lines else f"the process died with {self.process.wait()}")
-        return list(json.loads(line)["tests"])
+        return dict(json.loads(line)["tests"])
 
     def ask(self, name: str) -> Outcome:
         """Let the child run a test; if it does not live to tell, it is `dead`."""

@@ -12,6 +12,8 @@ import re
 import sys
 import types
 import unittest
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.upstream.files import CPU, NEURON
@@ -176,15 +178,24 @@ def _is_case(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, unittest.TestCase) and value is not unittest.TestCase
 
 
-def tests(module: types.ModuleType, side: Side) -> dict[str, Callable[[], unittest.TestCase]]:
-    """Return what makes each test, by the test's name on the CPU."""
+@dataclass(frozen=True)
+class Test:
+    """What makes a test, and the name under which it is written, which it shares with others."""
+
+    make: Callable[[], unittest.TestCase]
+    written: str
+
+
+def tests(module: types.ModuleType, side: Side) -> dict[str, Test]:
+    """Return the tests by their names on the CPU."""
     loader = unittest.TestLoader()
-    found: dict[str, Callable[[], unittest.TestCase]] = {}
+    found: dict[str, Test] = {}
     for name, case in list(vars(module).items()):
         if not _is_case(case) or case.__module__ != module.__name__:
             continue
         for method in loader.getTestCaseNames(case):
-            found[_on_the_cpu(name, method, side)] = lambda case=case, method=method: case(method)
+            written = getattr(getattr(case, method), "__name__", method)
+            found[_on_the_cpu(name, method, side)] = Test(partial(case, method), f"{name}.{written}")
     return found
 
 

@@ -75,8 +75,9 @@ def judge(
             return found
         found.tests = len(tests)
         until = time.monotonic() + seconds
-        chosen = [name for name in tests if pattern is None or pattern.search(name)] if names is None else names
-        order = choosing.share(chosen, len(chosen), number=number)
+        if names is None:
+            names = [name for name in tests if pattern is None or pattern.search(name)]
+        order = choosing.spread({name: tests[name] for name in names if name in tests}, number=number)
         for name in _counting(folder, file, order, count, limits, until, records):
             if time.monotonic() >= until:
                 break
