@@ -43,6 +43,7 @@ def register() -> None:
         aten.pixel_shuffle.default,
         aten.pixel_unshuffle.default,
         aten.reflection_pad3d.default,
+        aten.reflection_pad3d_backward.default,
         aten.replication_pad2d.default,
         aten.replication_pad3d.default,
         *_foreach_operators(),
