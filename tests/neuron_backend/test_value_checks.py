@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -58,6 +59,7 @@ _TABLE = torch.arange(6.0).reshape(3, 2)
 _LOGITS = torch.tensor([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]])
 _ONE = _floats(1)
 _NAN = math.nan
+_SINGULAR = torch.stack([torch.eye(3), torch.diag(torch.tensor([1.0, 0.0, 1.0]))])
 _LABELS = torch.tensor([[0, -1, -1]])
 _VOLUME = torch.ones(1, 1, 1, 1)
 
@@ -218,6 +220,16 @@ ROWS: dict[str, Row] = {
     "cholesky": Row(torch.linalg.cholesky, (torch.eye(2),), (-torch.eye(2),)),
     "the old cholesky": Row(torch.cholesky, (torch.eye(2),), (-torch.eye(2),)),
     "cholesky_inverse": Row(torch.cholesky_inverse, (torch.eye(2),), (torch.zeros(2, 2),)),
+    **{
+        f"{name}, {kind}": Row(partial(function, check_errors=True), (torch.eye(3).expand_as(batch),), (batch,))
+        for kind, batch in (("one of a batch", _SINGULAR), ("one by itself", _SINGULAR[1]))
+        for name, function in {
+            "cholesky_ex": lambda x, **options: torch.linalg.cholesky_ex(x, **options)[0],
+            "inv_ex": lambda x, **options: torch.linalg.inv_ex(x, **options)[0],
+            "lu_factor_ex": lambda x, **options: torch.linalg.lu_factor_ex(x, **options)[0],
+            "solve_ex": lambda x, **options: torch.linalg.solve_ex(x, torch.ones_like(x), **options)[0],
+        }.items()
+    },
     "svd": Row(torch.linalg.svdvals, (torch.eye(2),), (torch.full((2, 2), _NAN),)),
     "_assert_async": Row(lambda ok: (torch._assert_async(ok), ok + 1)[1], (torch.tensor(1),), (torch.tensor(0),)),
     "_assert_async that says something": Row(
