@@ -37,6 +37,7 @@ def register() -> None:
         aten.native_layer_norm.default,
         aten.native_group_norm.default,
         aten.logsumexp.default,
+        aten.conj_physical_.default,  # it asks for a kernel that other devices have not
         aten._fused_rms_norm.default,  # noqa: SLF001 - its name
         aten._fused_rms_norm_backward.default,  # noqa: SLF001
         # what torch prepares for these on other devices forgets channels_last, which the kernels of the CPU keep

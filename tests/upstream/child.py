@@ -10,15 +10,28 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.sweep.runner import ROOT
-from tests.upstream.outcome import CRASH, HANG, Limits, Outcome
+from tests.upstream.outcome import CRASH, HANG, LIMIT, Limits, Outcome
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.upstream.files import Side
+
+
+BUSY = 10  # ticks of processor time in a second, of a hundred: what does less than that hangs
+
+
+def _ticks(group: int) -> int:
+    """Return the processor time that the processes of ``group`` have used, in ticks of 10 ms; 0 where nothing tells."""
+    total = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group:
+                total += int(fields[11]) + int(fields[12])
+    return total
 
 
 class LoadError(Exception):
@@ -88,15 +101,21 @@ class Child:
     def ask(self, name: str) -> Outcome:
         """Let the child run a test; if it does not live to tell, it is `dead`."""
         assert self.process.stdin is not None
-        try:
+        line = None
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(f"{name}\n")
             self.process.stdin.flush()
-            line = self._lines.get(timeout=self.limits.test + self.limits.grace)
-        except queue.Empty:
-            self.dead = True
-            return Outcome(name, HANG, f"no answer within {self.limits.test + self.limits.grace:g} s")
-        except BrokenPipeError:
-            line = None
+            try:
+                line = self._lines.get(timeout=self.limits.test + self.limits.grace / 2)
+            except queue.Empty:
+                before = _ticks(self.process.pid)
+                try:
+                    line = self._lines.get(timeout=self.limits.grace / 2)
+                except queue.Empty:
+                    self.dead = True
+                    # What waits for autograd's thread, or computes outside Python, hears no signal.
+                    status = LIMIT if _ticks(self.process.pid) - before > BUSY * self.limits.grace / 2 else HANG
+                    return Outcome(name, status, f"no answer within {self.limits.test + self.limits.grace:g} s")
         if line is None:
             self.dead = True
             code = self.process.wait()

@@ -40,6 +40,7 @@ def judged(records: Path) -> record.Record:
         ("TestJudgedCPU.test_crash_cpu", CRASH, "SIGSEGV"),
         ("TestJudgedCPU.test_slow_cpu", LIMIT, "over 8 s"),
         ("TestJudgedCPU.test_hang_cpu", HANG, "no answer within 12 s"),
+        ("TestJudgedCPU.test_that_hears_no_signal_cpu", LIMIT, "no answer within 12 s"),
         ("TestJudgedCPU.test_skipped_on_the_device_cpu", SKIPPED, "requires CUDA"),
         ("TestForTheCPUByNameCPU.test_named_cpu", PASSED, ""),
         ("TestPlain.test_of_the_default_device", ERROR, "AssertionError: String comparison failed: 'neuron' != 'cpu'"),
