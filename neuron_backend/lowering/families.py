@@ -38,6 +38,7 @@ from neuron_backend.lowering import (  # noqa: F401  imported for what they regi
     random,
     reductions,
     reflections,
+    refused_types,
     resampling,
     scans,
     scattering,

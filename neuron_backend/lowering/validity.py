@@ -118,7 +118,11 @@ def checked(operator: object, decomposition: Callable[..., Any]) -> Callable[...
     @functools.wraps(decomposition)
     def on_checked(*args: Any, **kwargs: Any) -> Any:
         passed: dict[int, torch.Tensor] = {}
-        for each in conditions(operator, args, kwargs):
+        try:
+            found = conditions(operator, args, kwargs)
+        except Invalid as error:  # who traces this knows torch's errors only
+            raise NotImplementedError(f"operator {operator}: {error}") from error
+        for each in found:
             before = passed.get(id(each.subject), each.subject)
             said = (str(operator), each.error.__name__, each.text)
             passed[id(each.subject)] = _PASSES(before, each.bad, each.value, *said)
