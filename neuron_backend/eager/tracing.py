@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _BUGS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
 
 UNKNOWN = "what it computes, or the shape of that, depends on values"
+
+# They fill an out= of as many elements as they have, whatever its shape; others resize one of another shape.
+_FILLS = frozenset({"aten::arange", "aten::linspace", "aten::logspace", "aten::range"})
 
 
 class Untraceable(Exception):  # noqa: N818 - a state, as UnsupportedOperator
@@ -88,6 +91,8 @@ def traced(call: Call, numbers: Sequence[float] | None = None) -> Traced:
         for position in call.written:
             tensors[position] = tensors[position].clone()
         results, lengths[:] = _run(call, tensors, numbers)
+        if fills(call, results):
+            results = [results[0].reshape(call.tensors[call.written[0]].shape)]
         layouts[len(layouts) :] = [None] * (len(results) - len(layouts))
         return [
             value if value is None or layout is None else as_it_lies(value, layout.order)
@@ -116,6 +121,14 @@ def _run(
     args, kwargs = _arguments(call, tensors, numbers)
     new, lengths = _new(call.operator, call.operator.function(*args, **kwargs))
     return [*new, *(tensors[position] for position in call.written)], lengths
+
+
+def fills(call: Call, results: Sequence[torch.Tensor | None]) -> TypeGuard[Sequence[torch.Tensor]]:
+    """Whether the one result goes into an ``out=`` that keeps its own shape."""
+    if call.operator.overload._schema.name not in _FILLS or not call.written:  # noqa: SLF001 - there is no public way
+        return False
+    (result,) = results
+    return result is not None and result.numel() == call.tensors[call.written[0]].numel()
 
 
 def _arguments(
@@ -173,7 +186,8 @@ def _inferred(call: Call) -> list[torch.Tensor | None]:
     written = [tensors[position] for position in call.written]
     if not outs:
         return [*new, *written]
-    if all(one.shape == other.shape for one, other in zip(before, written, strict=True)):
+    same = all(one.shape == other.shape for one, other in zip(before, written, strict=True))
+    if same or fills(call, written):
         return [*new, *before]
     # where out= is resized, inference has it plain, and the kernels as they would have a new tensor
     rest = {name: value for name, value in kwargs.items() if name not in outs}
