@@ -93,6 +93,7 @@ def traced(call: Call, numbers: Sequence[float] | None = None) -> Traced:
         results, lengths[:] = _run(call, tensors, numbers)
         if fills(call, results):
             results = [results[0].reshape(call.tensors[call.written[0]].shape)]
+        _need_shapes(call, results)
         layouts[len(layouts) :] = [None] * (len(results) - len(layouts))
         return [
             value if value is None or layout is None else as_it_lies(value, layout.order)
@@ -129,6 +130,16 @@ def fills(call: Call, results: Sequence[torch.Tensor | None]) -> TypeGuard[Seque
         return False
     (result,) = results
     return result is not None and result.numel() == call.tensors[call.written[0]].numel()
+
+
+def _need_shapes(call: Call, results: Sequence[torch.Tensor | None]) -> None:
+    """Refuse to write what has another shape: an ``out=`` is resized, a tensor that an operator changes is not."""
+    changed = [argument for argument in call.operator.arguments if argument.written and not argument.out]
+    if len(changed) != len(call.written):  # lists of tensors, or out=
+        return
+    for position, result in zip(call.written, results[len(results) - len(call.written) :], strict=True):
+        if result is not None and result.shape != call.tensors[position].shape:
+            raise RuntimeError("it would change the shape of what it writes to")
 
 
 def _arguments(

@@ -286,6 +286,10 @@ def test_what_the_cpu_refuses_is_refused_in_compiled_code(name: str) -> None:
     torch.testing.assert_close(_call(compiled, _there(row.good)).cpu(), expected)
 
 
+def _zero(x: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(1, dtype=torch.int64, device=x.device)
+
+
 EMPTY: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[int, ...]]] = {
     "max": (torch.max, (0,)),
     "min": (torch.min, (0,)),
@@ -300,6 +304,11 @@ EMPTY: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[int, ...]]] = {
     "multinomial": (lambda x: torch.multinomial(x, 0), (2,)),
     "bucketize": (lambda x: torch.bucketize(x, x), (2, 2)),
     "// 0": (lambda x: x.to(torch.int64) // 0, (2,)),
+    "index_put of another type": (lambda x: x.index_put((_zero(x),), _zero(x).to(torch.int32)), (2,)),
+    "an assignment of another type": (lambda x: x.__setitem__(x > 0, _zero(x).expand(2)), (2,)),
+    "put_ of another type": (lambda x: x.put_(_zero(x), _zero(x)), (2,)),
+    "masked_scatter_ that would widen": (lambda x: x.masked_scatter_(x.expand(5) > 0, x.expand(5)), (1,)),
+    "reflection of more than there is": (lambda x: functional.pad(x, (4, 1, 0, 0), mode="reflect"), (1, 1, 3, 4)),
 }
 
 
