@@ -11,7 +11,7 @@ from neuron_backend import programs
 from neuron_backend.eager import random, signature
 from neuron_backend.eager.fallbacks import record_fallback
 from neuron_backend.eager.operators import DYNAMIC, NOTHING, VALUE
-from neuron_backend.eager.tracing import UNKNOWN, fills
+from neuron_backend.eager.tracing import UNKNOWN, filled
 from neuron_backend.reading import ValueNeeded
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ def run(call: Call, device: int) -> Any:
     with torch.no_grad(), torch._C._DisableAutocast(), random.on_host(operator, kwargs, device):  # noqa: SLF001 - there is no public way
         result = operator.function(*args, **kwargs)
     if outs:
-        values = [tensors[position] for position in outs]
-        if fills(call, values):
-            values = [values[0].reshape(call.tensors[outs[0]].shape)]
+        values = filled(call, [tensors[position] for position in outs])
         _device.store([call.tensors[position] for position in outs], values)
     owners = {
         tensor.untyped_storage().data_ptr(): original

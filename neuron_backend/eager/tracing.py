@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -91,8 +91,7 @@ def traced(call: Call, numbers: Sequence[float] | None = None) -> Traced:
         for position in call.written:
             tensors[position] = tensors[position].clone()
         results, lengths[:] = _run(call, tensors, numbers)
-        if fills(call, results):
-            results = [results[0].reshape(call.tensors[call.written[0]].shape)]
+        results = filled(call, results)
         _need_shapes(call, results)
         layouts[len(layouts) :] = [None] * (len(results) - len(layouts))
         return [
@@ -124,8 +123,14 @@ def _run(
     return [*new, *(tensors[position] for position in call.written)], lengths
 
 
-def fills(call: Call, results: Sequence[torch.Tensor | None]) -> TypeGuard[Sequence[torch.Tensor]]:
-    """Whether the one result goes into an ``out=`` that keeps its own shape."""
+def filled(call: Call, results: list[Any]) -> list[Any]:
+    """Return ``results``, in the shape of what they go into if that is an ``out=`` which keeps its own."""
+    if not _fills(call, results):
+        return results
+    return [each.reshape(call.tensors[call.written[0]].shape) for each in results]
+
+
+def _fills(call: Call, results: Sequence[torch.Tensor | None]) -> bool:
     if call.operator.overload._schema.name not in _FILLS or not call.written:  # noqa: SLF001 - there is no public way
         return False
     (result,) = results
@@ -198,7 +203,7 @@ def _inferred(call: Call) -> list[torch.Tensor | None]:
     if not outs:
         return [*new, *written]
     same = all(one.shape == other.shape for one, other in zip(before, written, strict=True))
-    if same or fills(call, written):
+    if same or _fills(call, written):
         return [*new, *before]
     # where out= is resized, inference has it plain, and the kernels as they would have a new tensor
     rest = {name: value for name, value in kwargs.items() if name not in outs}

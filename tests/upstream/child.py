@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tests.sweep.runner import ROOT
 from tests.upstream.outcome import CRASH, HANG, LIMIT, Limits, Outcome
+from tests.upstream.reasons import without_places
 
 if TYPE_CHECKING:
     from tests.upstream.files import Side
@@ -95,7 +96,7 @@ class Child:
             raise LoadError(f"{file} was not imported within {self.limits.loading:g} s") from None
         if line is None:
             lines = self.log.read_text(errors="replace").strip().splitlines()
-            raise LoadError(lines[-1] if lines else f"the process died with {self.process.wait()}")
+            raise LoadError(without_places(lines[-1]) if lines else f"the process died with {self.process.wait()}")
         return dict(json.loads(line)["tests"])
 
     def ask(self, name: str) -> Outcome:

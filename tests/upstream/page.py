@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from client.cli.output import print_or_write
 from tests.sweep.runner import ROOT
 from tests.upstream import files, record
+from tests.upstream.known import why
 from tests.upstream.outcome import CRASH, ERROR, EXPECTED, GOOD, HANG, LIMIT, PASSED, SKIPPED, STATUSES, WRONG, Outcome
 from tests.upstream.reasons import gist, kind
 
@@ -33,6 +34,12 @@ A test runs by itself with `python -m tests.upstream FILE --match NAME`.
 
 | file | tests | run | {statuses} | no CPU run to compare |
 |---|---|---|{dashes}---|
+"""
+_FAILED = """
+## What failed, by reason
+
+| what | class | reason | tests | such as | known |
+|---|---|---|---|---|---|
 """
 _ORDER = {status: number for number, status in enumerate((CRASH, HANG, WRONG, ERROR, LIMIT))}
 _EXAMPLES = 3
@@ -74,11 +81,12 @@ def _failures(everything: Iterable[tuple[str, Outcome]]) -> list[str]:
         if each.status not in GOOD:
             groups[_ORDER[each.status], kind(each), gist(each.reason)].append(f"{file} {each.name}")
     names = {number: status for status, number in _ORDER.items()}
-    lines = ["\n## What failed, by reason\n\n| what | class | reason | tests | such as |\n|---|---|---|---|---|\n"]
+    lines = [_FAILED]
     for (number, name, reason), tests in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]), item[0])):
         shown = reason.replace("|", "\\|").replace("`", "'")
         lines.append(
-            f"| {names[number]} | {name} | `{shown}` | {len(tests)} | {'; '.join(sorted(tests)[:_EXAMPLES])} |\n"
+            f"| {names[number]} | {name} | `{shown}` | {len(tests)} | {'; '.join(sorted(tests)[:_EXAMPLES])} | "
+            f"{next(filter(None, map(why, sorted(tests))), '')} |\n"
         )
     return lines
 

@@ -21,13 +21,16 @@ _SKIPS = (
 )
 _ERRORS = (
     ("default device in a forked process", r"forked|in bad fork|re-initialize"),
+    ("sparse, nested or another layout", r"(?i)sparse|nested tensor|strided tensors only|mkldnn"),
+    ("a length or index that must lie on the CPU", r"CPU int64 tensor"),
+    ("dynamic shapes", r"dynamic=True|mark_dynamic|mark_unbacked"),
+    ("copy on write of storages", r"storage != nullptr|unexpectedly materializes"),
     ("unsupported operator: refused", r"UnsupportedOperator|cannot be lowered|Could not run '|NotImplementedError"),
     ("a bug of ours, by its own word", r"a bug of neff-cache|LoweringBug"),
     ("this torch has not what the test wants", r"ImportError|ModuleNotFound|Attribut.*module 'torch|'Stub'|\bStub\b"),
     ("expected error was not raised", r"not raised|did not raise"),
     ("another text of an error", r'AssertionError: "?.*(does not match|not found in)'),
     ("mixes devices", r"on the same device|is on cpu|on cpu, but|device type (at|cpu)|different from other tensors"),
-    ("sparse or another layout", r"(?i)sparse|layout|mkldnn"),
     ("warnings counted", r"(?i)warning"),
     ("asks for inductor's code", r"(?i)inductor|FileCheck|generated_kernel|run_and_get"),
     ("asks dynamo for graphs", r"(?i)recompil|dynamo|Unsupported\b|graph break|backend compiler|frame_count|op_count"),
@@ -50,6 +53,11 @@ def kind(outcome: Outcome) -> str:
 
 def _first(table: tuple[tuple[str, str], ...], text: str, otherwise: str) -> str:
     return next((name for name, pattern in table if re.search(pattern, text)), otherwise)
+
+
+def without_places(text: str) -> str:
+    """Leave out the folders of paths: they are those of one machine."""
+    return re.sub(r"/(?:[\w.@+-]+/){2,}", "…/", text)
 
 
 def gist(reason: str) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tests.upstream import loading
 from tests.upstream.files import SIDES
 from tests.upstream.outcome import ERROR, EXPECTED, LIMIT, PASSED, SKIPPED, WRONG
+from tests.upstream.reasons import without_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +126,8 @@ def main() -> None:
             torch.set_default_device(device)
         answer = run(tests[name].make, float(seconds))
         torch.set_default_device(None)
-        say({"name": name, **answer, "reason": " ".join(answer["reason"].split())[:REASON_CHARACTERS]})
+        reason = without_places(" ".join(answer["reason"].split()))
+        say({"name": name, **answer, "reason": reason[:REASON_CHARACTERS]})
 
 
 if __name__ == "__main__":
