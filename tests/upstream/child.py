@@ -96,7 +96,9 @@ class Child:
             raise LoadError(f"{file} was not imported within {self.limits.loading:g} s") from None
         if line is None:
             lines = self.log.read_text(errors="replace").strip().splitlines()
-            raise LoadError(without_places(lines[-1]) if lines else f"the process died with {self.process.wait()}")
+            raise LoadError(
+                without_places(lines[-1])[:200] if lines else f"the process died with {self.process.wait()}"
+            )
         return dict(json.loads(line)["tests"])
 
     def ask(self, name: str) -> Outcome:

@@ -56,8 +56,8 @@ def _first(table: tuple[tuple[str, str], ...], text: str, otherwise: str) -> str
 
 
 def without_places(text: str) -> str:
-    """Leave out the folders of paths: they are those of one machine."""
-    return re.sub(r"/(?:[\w.@+-]+/){2,}", "…/", text)
+    """Leave out folders of paths and addresses in memory: they are those of one machine and run."""
+    return re.sub(r"0x[0-9a-f]{6,}", "0x…", re.sub(r"/(?:[\w.@+-]+/){2,}", "…/", text))
 
 
 def gist(reason: str) -> str:

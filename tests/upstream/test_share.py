@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import shutil
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.upstream import choosing, files, record, running
 from tests.upstream.known import why
 from tests.upstream.outcome import GOOD, GRAVE, LIMIT, PASSED, Limits, Outcome
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FOLDER = files.folder()  # read now: no test sees the user's environment
 NUMBER = int(os.environ.get("NEURON_UPSTREAM_NUMBER") or dt.datetime.now(dt.UTC).date().toordinal())
@@ -21,15 +26,24 @@ TESTS_OF_A_FILE = 15
 @pytest.mark.once
 @pytest.mark.skipif(FOLDER is None, reason=files.HOW_TO_GET)
 @pytest.mark.timeout(1800)
-def test_what_pytorch_says_of_the_device_is_no_worse_than_the_records(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_pytorch_says_of_the_device_is_no_worse_than_the_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Another share every day; `NEURON_UPSTREAM_NUMBER` asks for a day's again."""
     assert FOLDER is not None
+    records = shutil.copytree(record.RECORDS, tmp_path / "records")  # what the CPU says is added to them
     there = [file for file in files.FILES if (FOLDER / file).is_file()]
     bad = []
     for file in choosing.files(there, FILES_OF_A_SHARE, number=NUMBER):
         before = record.read(file, "neuron").outcomes
         found = running.judge(
-            FOLDER, file, TESTS_OF_A_FILE, number=NUMBER, limits=Limits(), seconds=SECONDS / FILES_OF_A_SHARE
+            FOLDER,
+            file,
+            TESTS_OF_A_FILE,
+            number=NUMBER,
+            limits=Limits(),
+            seconds=SECONDS / FILES_OF_A_SHARE,
+            records=records,
         )
         with capsys.disabled():
             print(f"\nnumber {NUMBER}: {file}: {found.unloaded or f'{len(found.outcomes)} run'}")  # noqa: T201

@@ -45,14 +45,13 @@ class TestJudged(TestCase):
 
     def test_hang(self, device):
         if device != "cpu":
-            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)
             time.sleep(600)
 
     def test_that_hears_no_signal(self, device):
         if device != "cpu":
-            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
-            while True:
-                pass
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)
+            sum(range(10**12))
 
     @unittest.skip("is slow")
     def test_skipped(self, device):
