@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Tests start hundreds of processes of ours: each would compile all our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test soak lint types format clean
+.PHONY: setup demo test soak upstream lint types format clean
 
 setup: $(VENV)/.done
 
@@ -40,6 +40,12 @@ soak: setup
 	$(BIN)/neff-cache backend build
 	$(BIN)/python -m pytest -m soak --timeout 3600
 	$(BIN)/python tests/pythons.py --all
+
+# PyTorch's own test files, in the folder that NEURON_UPSTREAM_TESTS names, are the judges; UPSTREAM says which and how many
+UPSTREAM ?= --share 20
+upstream: setup
+	$(BIN)/neff-cache backend build
+	$(BIN)/python -m tests.upstream --record $(UPSTREAM)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -75,6 +75,7 @@ def simplify(module: ir.Module, messages: list[str]) -> None:
     Raises `CanonicalError` if MLIR finds the module invalid.
     """
     try:
+        module.operation.verify()  # MLIR does so after a pass only; the first one ends the process on an invalid module
         passmanager.PassManager.parse(PASSES).run(module.operation)
     except ir.MLIRError as error:
         raise CanonicalError(f"the module is invalid: {'; '.join(messages) or error}") from error

@@ -38,6 +38,20 @@ def _in_the_format_of(position: int) -> Callable[..., torch.Tensor]:
     return rule
 
 
+def _in_the_format_of_the_batch(position: int) -> Callable[..., torch.Tensor]:
+    """Return the rule of pooling in three dimensions: without a batch, the format is that of a batch of one."""
+
+    def rule(result: torch.Tensor, *arguments: Any, **_options: Any) -> torch.Tensor:
+        argument = arguments[position]
+        if argument.dim() != 4 or result.dim() != 4:  # noqa: PLR2004 - channels, depth, height, width
+            return result
+        last = torch.channels_last_3d
+        lies_so = argument.unsqueeze(0).is_contiguous(memory_format=last)
+        return result.unsqueeze(0).contiguous(memory_format=last).squeeze(0) if lies_so else result.contiguous()
+
+    return rule
+
+
 def _rolled(result: torch.Tensor, first: torch.Tensor, *options: Any, **named: Any) -> torch.Tensor:
     axes = named.get("dims", options[1] if len(options) > 1 else ())
     return result.contiguous(memory_format=suggest_memory_format(first)) if axes else result
@@ -76,11 +90,24 @@ _CORRECTED: dict[Any, Callable[..., torch.Tensor]] = {
         ),
         _in_the_format_of(0),
     ),
-    aten.native_batch_norm_backward.default: _in_the_format_of(1),
+    **dict.fromkeys(
+        (
+            aten.native_batch_norm_backward.default,
+            aten.reflection_pad2d_backward.default,
+            aten.reflection_pad3d_backward.default,
+            aten.replication_pad2d_backward.default,
+            aten.replication_pad3d_backward.default,
+        ),
+        _in_the_format_of(1),
+    ),
+    aten.max_pool3d_with_indices.default: _in_the_format_of_the_batch(0),
+    aten.max_pool3d_with_indices_backward.default: _in_the_format_of_the_batch(0),
     aten._scaled_dot_product_flash_attention_for_cpu.default: _attended,  # noqa: SLF001
     aten.copysign.Tensor: _as_of_a_product,
     aten.div.Tensor_mode: _as_of_a_product,
     aten.floor_divide.default: _as_of_a_product,
+    aten.glu_backward.default: _plain,
+    aten.hardswish_backward.default: _as_of_a_product,
     aten.log_sigmoid_forward.default: _plain,
     aten.native_dropout_backward.default: _as_of_a_product,
     aten.normal.Tensor_Tensor: _plain,
@@ -95,10 +122,6 @@ _AS_ON_THE_CPU = (
     aten.convolution.default,
     aten.convolution_backward.default,
     aten.geqrf.default,
-    aten.reflection_pad2d_backward.default,
-    aten.reflection_pad3d_backward.default,
-    aten.replication_pad2d_backward.default,
-    aten.replication_pad3d_backward.default,
 )
 
 

@@ -38,13 +38,16 @@ class Signature:
 HOLDS: Final = (1 << 63) - 1
 """What the flag of a program holds for a check that found nothing."""
 
+PAIR: Final = 1 << 32
+"""By which the first of two numbers, told as one value, is multiplied."""
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """What is wrong if an operator's check of values fails: torch's ``error`` and ``text``.
 
-    ``{}`` in the text stands for the value at fault. ``line`` is the user's line that the operator stands for, empty
-    where that is not known.
+    ``{}`` in the text stands for the value at fault, ``{high}`` and ``{low}`` for two that it is a `PAIR` of. ``line``
+    is the user's line that the operator stands for, empty where that is not known.
     """
 
     operator: str
@@ -56,7 +59,9 @@ class Check:
         """Return the error of ``value``, at ``line`` if the check's own is not known."""
         known = self.line or line
         at = f", at {known}" if known else ""
-        return self.error(f"{self.text.replace('{}', str(value))} (operator {self.operator}{at})")
+        high, low = divmod(value, PAIR)
+        text = self.text.replace("{}", str(value)).replace("{high}", str(high)).replace("{low}", str(low))
+        return self.error(f"{text} (operator {self.operator}{at})")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from torch._C import DisableTorchFunction as DisableTorchFunction
     from torch._C import DispatchKey as DispatchKey
+    from torch._C._dynamo.eval_frame import set_code_exec_strategy as set_code_exec_strategy
     from torch._C._dynamo.eval_frame import set_eval_frame as set_eval_frame
     from torch._decomp import core_aten_decompositions as core_aten_decompositions
     from torch._decomp import decomposition_table as decomposition_table
@@ -59,6 +60,8 @@ _PLACES: Final = {
     "FakeTensorMode": ("torch._subclasses.fake_tensor", "FakeTensorMode"),
     "ForceDispatchKeyGuard": ("torch._C", "_ForceDispatchKeyGuard"),
     "OpOverload": ("torch._ops", "OpOverload"),
+    "FrameAction": ("torch._C._dynamo.eval_frame", "_FrameAction"),
+    "FrameExecStrategy": ("torch._C._dynamo.eval_frame", "_FrameExecStrategy"),
     "ProxyTorchDispatchMode": ("torch.fx.experimental.proxy_tensor", "ProxyTorchDispatchMode"),
     "PythonKeyTracer": ("torch.fx.experimental.proxy_tensor", "PythonKeyTracer"),
     "TracingContext": ("torch._guards", "TracingContext"),
@@ -80,6 +83,7 @@ _PLACES: Final = {
     "meta_table": ("torch._decomp", "meta_table"),
     "op_implementations_dict": ("torch._subclasses.fake_impls", "op_implementations_dict"),
     "register_op_impl": ("torch._subclasses.fake_impls", "register_op_impl"),
+    "set_code_exec_strategy": ("torch._C._dynamo.eval_frame", "set_code_exec_strategy"),
     "set_eval_frame": ("torch._C._dynamo.eval_frame", "set_eval_frame"),
     "suggest_memory_format": ("torch._prims_common", "suggest_memory_format"),
     "temporarily_clear_interpreter_stack": ("torch._functorch.pyfunctorch", "temporarily_clear_interpreter_stack"),

@@ -11,7 +11,7 @@ from neuron_backend import programs
 from neuron_backend.eager import random, signature
 from neuron_backend.eager.fallbacks import record_fallback
 from neuron_backend.eager.operators import DYNAMIC, NOTHING, VALUE
-from neuron_backend.eager.tracing import UNKNOWN
+from neuron_backend.eager.tracing import UNKNOWN, filled
 from neuron_backend.reading import ValueNeeded
 from neuron_backend.torch_private import DisableAutocast
 
@@ -69,7 +69,8 @@ def run(call: Call, device: int) -> Any:
     with torch.no_grad(), DisableAutocast(), random.on_host(operator, kwargs, device):
         result = operator.function(*args, **kwargs)
     if outs:
-        _device.store([call.tensors[position] for position in outs], [tensors[position] for position in outs])
+        values = filled(call, [tensors[position] for position in outs])
+        _device.store([call.tensors[position] for position in outs], values)
     owners = {
         tensor.untyped_storage().data_ptr(): original
         for tensor, original in zip(tensors, call.tensors, strict=True)

@@ -7,11 +7,12 @@ before. They are registered for a dispatch key that no tensor has.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from neuron_backend.eager.lifting import CONSTANT, FOREACH, SHORTCUTS, UNDECLARED_WRITES
+from neuron_backend.torch_private import FrameAction, FrameExecStrategy, set_code_exec_strategy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _libraries: list[torch.library.Library] = []
 
 _KEY = "PrivateUse3"
+
+_Kernel = TypeVar("_Kernel", bound="Callable[..., Any]")
 
 aten = torch.ops.aten
 
@@ -37,12 +40,14 @@ def register() -> None:
         aten.native_layer_norm.default,
         aten.native_group_norm.default,
         aten.logsumexp.default,
+        aten.conj_physical_.default,  # it asks for a kernel that other devices have not
         aten._fused_rms_norm.default,  # noqa: SLF001 - its name
         aten._fused_rms_norm_backward.default,  # noqa: SLF001
         # what torch prepares for these on other devices forgets channels_last, which the kernels of the CPU keep
         aten.pixel_shuffle.default,
         aten.pixel_unshuffle.default,
         aten.reflection_pad3d.default,
+        aten.reflection_pad3d_backward.default,
         aten.replication_pad2d.default,
         aten.replication_pad3d.default,
         *_foreach_operators(),
@@ -82,23 +87,38 @@ def _dispatch() -> Callable[..., Any]:
     return dispatch
 
 
+def _left_alone(function: _Kernel) -> _Kernel:
+    """Have Dynamo compile neither ``function`` nor what it calls.
+
+    What a compiled function calls at a graph break is called with Dynamo's hook in place, which would take our code for
+    the user's. ``torch.compiler.disable`` would do so too, and import Dynamo within ``import torch``.
+    """
+    code = function.__code__
+    set_code_exec_strategy(code, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
+    return function
+
+
+@_left_alone
 def _run(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
     return _dispatch()(operator, args, kwargs)
 
 
 def _named(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+    @_left_alone
     def kernel(*args: Any, **kwargs: Any) -> Any:
         return _dispatch()(operator, args, kwargs)
 
     return kernel
 
 
+@_left_alone
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Compare on the device, from which one bool comes: not on the host, to which both tensors would go."""
     return one.shape == other.shape and bool((one == other).all())
 
 
 def _fused(name: str) -> Callable[..., None]:
+    @_left_alone
     def kernel(*args: Any, **kwargs: Any) -> None:
         from neuron_backend.eager.fused import FUSED  # noqa: PLC0415 - as above
 

@@ -35,6 +35,9 @@ _BUGS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError
 
 UNKNOWN = "what it computes, or the shape of that, depends on values"
 
+# They fill an out= of as many elements as they have, whatever its shape; others resize one of another shape.
+_FILLS = frozenset({"aten::arange", "aten::linspace", "aten::logspace", "aten::range"})
+
 
 class Untraceable(Exception):  # noqa: N818 - a state, as UnsupportedOperator
     """torch could not trace a call: values decide what happens, or the arguments are wrong. The CPU will tell."""
@@ -89,6 +92,8 @@ def traced(call: Call, numbers: Sequence[float] | None = None) -> Traced:
         for position in call.written:
             tensors[position] = tensors[position].clone()
         results, lengths[:] = _run(call, tensors, numbers)
+        results = filled(call, results)
+        _need_shapes(call, results)
         layouts[len(layouts) :] = [None] * (len(results) - len(layouts))
         return [
             value if value is None or layout is None else as_it_lies(value, layout.order)
@@ -117,6 +122,30 @@ def _run(
     args, kwargs = _arguments(call, tensors, numbers)
     new, lengths = _new(call.operator, call.operator.function(*args, **kwargs))
     return [*new, *(tensors[position] for position in call.written)], lengths
+
+
+def filled(call: Call, results: list[Any]) -> list[Any]:
+    """Return ``results``, in the shape of what they go into if that is an ``out=`` which keeps its own."""
+    if not _fills(call, results):
+        return results
+    return [each.reshape(call.tensors[call.written[0]].shape) for each in results]
+
+
+def _fills(call: Call, results: Sequence[torch.Tensor | None]) -> bool:
+    if call.operator.overload._schema.name not in _FILLS or not call.written:  # noqa: SLF001 - there is no public way
+        return False
+    (result,) = results
+    return result is not None and result.numel() == call.tensors[call.written[0]].numel()
+
+
+def _need_shapes(call: Call, results: Sequence[torch.Tensor | None]) -> None:
+    """Refuse to write what has another shape: an ``out=`` is resized, a tensor that an operator changes is not."""
+    changed = [argument for argument in call.operator.arguments if argument.written and not argument.out]
+    if len(changed) != len(call.written):  # lists of tensors, or out=
+        return
+    for position, result in zip(call.written, results[len(results) - len(call.written) :], strict=True):
+        if result is not None and result.shape != call.tensors[position].shape:
+            raise RuntimeError("it would change the shape of what it writes to")
 
 
 def _arguments(
@@ -174,7 +203,8 @@ def _inferred(call: Call) -> list[torch.Tensor | None]:
     written = [tensors[position] for position in call.written]
     if not outs:
         return [*new, *written]
-    if all(one.shape == other.shape for one, other in zip(before, written, strict=True)):
+    same = all(one.shape == other.shape for one, other in zip(before, written, strict=True))
+    if same or _fills(call, written):
         return [*new, *before]
     # where out= is resized, inference has it plain, and the kernels as they would have a new tensor
     rest = {name: value for name, value in kwargs.items() if name not in outs}

@@ -6,7 +6,10 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
+from jaxlib.mlir.dialects import stablehlo as hlo
 
+from neuron_backend.lowering.array import Array
+from neuron_backend.lowering.dtypes import tensor_type
 from neuron_backend.lowering.promotion import compute_dtype, pointwise
 from neuron_backend.lowering.registry import lowers
 from neuron_backend.lowering.sources import conform
@@ -14,7 +17,7 @@ from neuron_backend.lowering.sources import conform
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from neuron_backend.lowering.array import Array, Number, Operand
+    from neuron_backend.lowering.array import Number, Operand
     from neuron_backend.lowering.registry import Call
 
 
@@ -126,9 +129,17 @@ lowers("aten.fmax.default", "prims.fmax.default")(_ignoring_nan("maximum"))
 lowers("aten.fmin.default", "prims.fmin.default")(_ignoring_nan("minimum"))
 
 
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def as_bits(x: Array, dtype: torch.dtype) -> Array:
+    """Read the same bits as another type of the same size."""
+    return Array(hlo.bitcast_convert(tensor_type(x.shape, dtype), x.value), dtype, x.shape)
+
+
 def negative_sign(x: Array) -> Array:
-    """Whether the sign is set, also that of -0.0, whose reciprocal is negative; not told apart for NaN."""
-    return (x < 0) | (x.equals(0) & (1 / x < 0)) if x.is_float else x < 0
+    """Whether the sign is set, also that of -0.0 and of NaN, which no comparison tells."""
+    return (as_bits(x, _INTEGERS[x.dtype.itemsize]) if x.is_float else x) < 0
 
 
 def _copy_sign(magnitude: Array, sign: Array) -> Array:

@@ -13,7 +13,7 @@ from jaxlib.mlir.dialects import chlo
 from jaxlib.mlir.dialects import stablehlo as hlo
 
 from neuron_backend.lowering.dtypes import attribute, element_type, tensor_type
-from neuron_backend.lowering.errors import Refused
+from neuron_backend.lowering.errors import Invalid, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Number: TypeAlias = "bool | int | float | LiftedInteger"
 Operand: TypeAlias = "Array | Number"
+
+_OF_AN_ORDER = {"atan2", "ceil", "floor", "maximum", "minimum", "remainder", "round_nearest_even"}
+_NO_ORDER = "complex numbers have no order"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +82,8 @@ class Array:
 
     def apply(self, name: str, *others: Operand) -> Array:
         """Apply an element-wise operation of StableHLO (or ``chlo.<name>``) whose result has the operands' type."""
+        if self.is_complex and name in _OF_AN_ORDER:
+            raise Invalid(_NO_ORDER)
         dialect, _, plain = name.rpartition(".")
         operation = getattr(chlo if dialect else hlo, plain)
         return self.like(operation(self.value, *(self.paired(other).value for other in others)))
@@ -126,6 +131,8 @@ class Array:
 
     def compare(self, direction: str, other: Operand) -> Array:
         """Compare element by element; ``direction`` is one of EQ NE LT LE GT GE, false for NaN but for NE."""
+        if self.is_complex and direction not in {"EQ", "NE"}:
+            raise Invalid(_NO_ORDER)
         result = hlo.compare(self.value, self.paired(other).value, hlo.ComparisonDirectionAttr.get(direction))
         return Array(result, torch.bool, self.shape)
 

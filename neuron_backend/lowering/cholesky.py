@@ -8,6 +8,7 @@ import torch
 
 from neuron_backend.lowering.array import constant
 from neuron_backend.lowering.complexes import conjugate
+from neuron_backend.lowering.failures import refuse_failed
 from neuron_backend.lowering.linear import (
     adjoint,
     as_columns,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from neuron_backend.lowering.registry import Call
 
 _INDEFINITE = (
-    "cholesky: The factorization could not be completed because the input is not positive-definite "
+    "The factorization could not be completed because the input is not positive-definite "
     "(the leading minor of order {} is not positive-definite)."
 )
 
@@ -64,16 +65,17 @@ def factor(x: Array) -> tuple[Array, Array]:
 
 
 @lowers("aten.linalg_cholesky_ex.default")
-def _cholesky(_call: Call, x: Array, *, upper: bool = False, check_errors: bool = False) -> tuple[Array, Array]:
-    del check_errors
+def _cholesky(call: Call, x: Array, *, upper: bool = False, check_errors: bool = False) -> tuple[Array, Array]:
     result, failed = factor(adjoint(upper_triangle(x)) if upper else x)
+    if check_errors:
+        refuse_failed(call, x, failed, f"linalg.cholesky_ex: {_INDEFINITE.replace('{}', '{low}')}", LinAlgError)
     return (adjoint(result) if upper else result), failed
 
 
 @lowers("aten.cholesky.default")
 def _old_cholesky(call: Call, x: Array, upper: bool = False) -> Array:
     result, failed = factor(adjoint(upper_triangle(x)) if upper else x)
-    call.refuse(Condition(x, failed.differs(0), _INDEFINITE, LinAlgError, failed.to(torch.int64)))
+    call.refuse(Condition(x, failed.differs(0), f"cholesky: {_INDEFINITE}", LinAlgError, failed.to(torch.int64)))
     return adjoint(result) if upper else result
 
 

@@ -10,6 +10,7 @@ from neuron_backend.lowering.array import constant
 from neuron_backend.lowering.complexes import modulus
 from neuron_backend.lowering.errors import Refused
 from neuron_backend.lowering.extremes import extreme
+from neuron_backend.lowering.failures import refuse_failed
 from neuron_backend.lowering.linear import (
     adjoint,
     as_columns,
@@ -32,6 +33,7 @@ from neuron_backend.lowering.loops import repeat
 from neuron_backend.lowering.reductions import fold, total
 from neuron_backend.lowering.registry import lowers
 from neuron_backend.lowering.sources import iota
+from neuron_backend.lowering.validity import LinAlgError
 
 if TYPE_CHECKING:
     from neuron_backend.lowering.array import Array
@@ -118,16 +120,29 @@ def _back_substituted(matrix: Array, order: Array, right: Array) -> Array:
     return product(transposed(_exchange(order, right.dtype)), second)
 
 
+_NO_FACTORS = (
+    "torch.linalg.lu_factor_ex: U[{low},{low}] is zero and using it on lu_solve would result in a division by zero. If "
+    "you still want to perform the factorization, consider calling linalg.lu(A, pivot) or linalg.lu_factor_ex(A, pivot)"
+)
+_NO_INVERSE = (
+    "linalg.inv_ex: The diagonal element {low} is zero, the inversion could not be completed because the input matrix "
+    "is singular."
+)
+_NO_SOLUTION = "torch.linalg.solve_ex: The solver failed because the input matrix is singular."
+
+
 def _need_pivoting(pivot: bool) -> None:
     if not pivot:
         raise Refused("LU factorization without pivoting is not supported")
 
 
 @lowers("aten.linalg_lu_factor_ex.default")
-def _factor(_call: Call, x: Array, *, pivot: bool = True, check_errors: bool = False) -> tuple[Array, Array, Array]:
-    del check_errors
+def _factor(call: Call, x: Array, *, pivot: bool = True, check_errors: bool = False) -> tuple[Array, Array, Array]:
     _need_pivoting(pivot)
-    return eliminated(x)
+    matrix, pivots, failed = eliminated(x)
+    if check_errors:
+        refuse_failed(call, x, failed, _NO_FACTORS, RuntimeError)
+    return matrix, pivots, failed
 
 
 @lowers("aten.linalg_lu.default")
@@ -168,8 +183,9 @@ def _solve_system(
     call: Call, x: Array, right: Array, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Array, Array, Array, Array]:
     """Right-hand sides may be vectors: one dimension less than the batch of matrices, or a plain vector."""
-    del check_errors
     matrix, pivots, failed = eliminated(x)
+    if check_errors:
+        refuse_failed(call, x, failed, _NO_SOLUTION, LinAlgError)
     order = permuted(pivots, x.shape[-2])
     vector = right.rank == 1 or (right.rank == x.rank - 1 and right.shape == x.shape[:-1])
     sides = right.reshape((*right.shape, 1)) if vector else right
@@ -181,9 +197,10 @@ def _solve_system(
 
 
 @lowers("aten.linalg_inv_ex.default")
-def _inverse(_call: Call, x: Array, *, check_errors: bool = False) -> tuple[Array, Array]:
-    del check_errors
+def _inverse(call: Call, x: Array, *, check_errors: bool = False) -> tuple[Array, Array]:
     matrix, pivots, failed = eliminated(x)
+    if check_errors:
+        refuse_failed(call, x, failed, _NO_INVERSE, LinAlgError)
     return substituted(matrix, permuted(pivots, x.shape[-2]), identity(x.shape, x.dtype)), failed
 
 

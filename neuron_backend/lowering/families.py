@@ -49,6 +49,7 @@ _FAMILIES: Final = (
     "random",
     "reductions",
     "reflections",
+    "refused_types",
     "resampling",
     "scans",
     "scattering",

@@ -186,6 +186,9 @@ def _integers_between_like(call: Call, _x: Array, low: int, high: int, **_option
 def _integers(call: Call, low: int, high: int) -> Array:
     if low >= high:
         raise Invalid("its range is empty")
+    least, largest = _bounds(call.out.dtype)
+    if low < least or high - 1 > largest:
+        raise Invalid(f"{call.out.dtype} does not hold its range")
     return integers(call.stream, low, high, call.out.shape).to(call.out.dtype)
 
 
@@ -203,6 +206,13 @@ def random_between(x: torch.Tensor, start: int, to: int | None = None, **_option
     """Decompose ``random.from``: FX cannot write down a parameter that is called ``from``."""
     result: torch.Tensor = torch.ops.aten.randint_like.low_dtype(x, start, beyond(x.dtype) if to is None else to)
     return result
+
+
+def _bounds(dtype: torch.dtype) -> tuple[int, int]:
+    if dtype == torch.bool:
+        return 0, 1
+    info = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return int(info.min), int(info.max)
 
 
 def beyond(dtype: torch.dtype) -> int:

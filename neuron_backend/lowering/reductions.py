@@ -60,6 +60,8 @@ def _count(x: Array, axes: Sequence[int]) -> int:
 
 def _moments(x: Array, axes: Sequence[int], correction: float) -> tuple[Array, Array]:
     """Variance and mean by two passes; dividing by zero or less gives inf or NaN, as PyTorch does."""
+    if not (x.is_float or x.is_complex):
+        raise Invalid("integers have no variance of their own type")
     wide = x.to(accumulator(x.dtype))
     count = _count(x, axes)
     average = total(wide, axes) / count

@@ -75,11 +75,14 @@ def _segment_reduce(
 
 
 def _others(segments: _Segments, data: torch.Tensor, initial: float) -> torch.Tensor:
-    """Return for each element the product of the others of its segment: by division but where there is a zero."""
-    zero = data == 0
-    product = segments.each(segments.reduced(torch.where(zero, 1, data), "prod", initial))
-    zeros = segments.each(segments.reduced(zero.to(data.dtype), "sum", 0))
-    return torch.where(zeros - zero.to(data.dtype) > 0, 0, torch.where(zero, product, product / data))
+    """Return for each element the product of the others of its segment: by division but for a zero and for NaN."""
+    zero, lost = data == 0, data.isnan()
+    kept = torch.where(zero | lost, 1, data)
+    product = segments.each(segments.reduced(kept, "prod", initial)) / kept
+    zeros, lost_ones = (
+        segments.each(segments.reduced(each.to(data.dtype), "sum", 0)) - each.to(data.dtype) for each in (zero, lost)
+    )
+    return torch.where(lost_ones > 0, math.nan, torch.where(zeros > 0, 0, product))
 
 
 @rewrites("aten._segment_reduce_backward.default")

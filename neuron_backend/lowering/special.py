@@ -6,18 +6,17 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from jaxlib.mlir.dialects import stablehlo as hlo
 
 from neuron_backend.lowering import special_coefficients as table
-from neuron_backend.lowering.array import Array
-from neuron_backend.lowering.dtypes import accumulator, tensor_type
+from neuron_backend.lowering.arithmetic import as_bits
+from neuron_backend.lowering.dtypes import accumulator
 from neuron_backend.lowering.loops import any_of, while_loop
 from neuron_backend.lowering.promotion import pointwise
 from neuron_backend.lowering.registry import lowers
 from neuron_backend.lowering.series import chebyshev, ratio
 
 if TYPE_CHECKING:
-    from neuron_backend.lowering.array import Operand
+    from neuron_backend.lowering.array import Array, Operand
     from neuron_backend.lowering.registry import Call
 
 _TAIL = math.exp(-2)  # ndtri changes its form here,
@@ -61,28 +60,23 @@ class _Layout(NamedTuple):
 _LAYOUTS = {torch.float32: _Layout(torch.int32, 23, 127), torch.float64: _Layout(torch.int64, 52, 1023)}
 
 
-def _bits(x: Array, dtype: torch.dtype) -> Array:
-    """Read the same bits as another type of the same size."""
-    return Array(hlo.bitcast_convert(tensor_type(x.shape, dtype), x.value), dtype, x.shape)
-
-
 @lowers("aten.frexp.Tensor")
 def _mantissa_and_exponent(_call: Call, x: Array) -> tuple[Array, Array]:
     """Take x apart to m * 2^e with 0.5 <= abs(m) < 1, by its bits; 0, inf and NaN are their own m, with e = 0."""
     wide = x.to(accumulator(x.dtype))
     integer, digits, bias = _LAYOUTS[wide.dtype]
     mask = 2 * bias + 1
-    bits = _bits(wide, integer)
+    bits = as_bits(wide, integer)
     fraction = bits & ((1 << digits) - 1)
     field = bits.apply("shift_right_logical", digits) & mask
     # A subnormal number has no leading digit, and many targets take it for 0: its fraction is read as an integer.
     small = field.equals(0)
     bits = small.where(
-        _bits(fraction.to(wide.dtype), integer) | (bits & ~((1 << 8 * bits.dtype.itemsize - 1) - 1)), bits
+        as_bits(fraction.to(wide.dtype), integer) | (bits & ~((1 << 8 * bits.dtype.itemsize - 1) - 1)), bits
     )
     shift = small.where(bits.full(1 - bias - digits), 0)
     exponent = (bits.apply("shift_right_logical", digits) & mask) - (bias - 1) + shift
-    mantissa = _bits((bits & ~(mask << digits)) | ((bias - 1) << digits), wide.dtype)
+    mantissa = as_bits((bits & ~(mask << digits)) | ((bias - 1) << digits), wide.dtype)
     whole = (small & fraction.equals(0)) | field.equals(mask)
     return whole.where(wide, mantissa).to(x.dtype), whole.where(exponent.full(0), exponent).to(torch.int32)
 

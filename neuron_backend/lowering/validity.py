@@ -118,7 +118,11 @@ def checked(operator: object, decomposition: Callable[..., Any]) -> Callable[...
     @functools.wraps(decomposition)
     def on_checked(*args: Any, **kwargs: Any) -> Any:
         passed: dict[int, torch.Tensor] = {}
-        for each in conditions(operator, args, kwargs):
+        try:
+            found = conditions(operator, args, kwargs)
+        except Invalid as error:  # who traces this knows torch's errors only
+            raise NotImplementedError(f"operator {operator}: {error}") from error
+        for each in found:
             before = passed.get(id(each.subject), each.subject)
             said = (str(operator), each.error.__name__, each.text)
             passed[id(each.subject)] = _PASSES(before, each.bad, each.value, *said)
@@ -191,7 +195,18 @@ refuses(
 )(lambda x, dim, index, *_rest, **_options: _gather(x, dim, index))
 
 
-@refuses("aten.index.Tensor", "aten.index_put.default")
+@refuses("aten.index_put.default")
+def _index_put(x: Values, indices: Sequence[Values | None], values: Values, *_rest: Any) -> Conditions:
+    _need_one_type(x, values)
+    return _index(x, indices)
+
+
+def _need_one_type(x: Values, source: Values) -> None:
+    if source.dtype != x.dtype:
+        raise Invalid(f"it puts {source.dtype} into {x.dtype}")
+
+
+@refuses("aten.index.Tensor")
 def _index(x: Values, indices: Sequence[Values | None], *_rest: Any) -> Conditions:
     given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if any(index.dtype in {torch.bool, torch.uint8} or not math.prod(index.shape) for _, index in given):
@@ -202,7 +217,22 @@ def _index(x: Values, indices: Sequence[Values | None], *_rest: Any) -> Conditio
         yield from _outside(index, size, text, low=-size)
 
 
-@refuses("aten.take.default", "aten.put.default")
+@refuses("aten.put.default")
+def _put(x: Values, index: Values, source: Values, *_rest: Any) -> Conditions:
+    _need_one_type(x, source)
+    return _take(x, index)
+
+
+@refuses("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
+def _reflection(x: Values, padding: Sequence[int]) -> Conditions:
+    """Refuse to reflect more than there is: torch's decomposition reads on from the other end."""
+    for place, width in enumerate(padding):
+        if width >= x.shape[len(x.shape) - 1 - place // 2]:
+            raise Invalid("what it reflects is too short")
+    yield from ()
+
+
+@refuses("aten.take.default")
 def _take(x: Values, index: Values, *_rest: Any) -> Conditions:
     count = math.prod(x.shape)
     text = f"out of range: tried to access index {{}} on a tensor of {count} elements."

@@ -42,7 +42,8 @@ _POOL_SIZE: Final = "NPROC"
 _LOG_LEVEL: Final = "TF_CPP_MIN_LOG_LEVEL"
 _WARNING: Final = 1
 
-_IMPORTS_OF_JAX: Final = ("jax.core", "jax._src.sharding_impls", "jax._src.named_sharding")
+# Not jax.core, which jaxlib looks for twice at most: SciPy takes whatever stands under that name for the module.
+_IMPORTS_OF_JAX: Final = ("jax._src.sharding_impls", "jax._src.named_sharding")
 
 _MLIR_BYTECODE: Final = b"ML\xefR"
 _TRIVIAL: Final = (

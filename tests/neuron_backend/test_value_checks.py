@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -58,6 +59,7 @@ _TABLE = torch.arange(6.0).reshape(3, 2)
 _LOGITS = torch.tensor([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]])
 _ONE = _floats(1)
 _NAN = math.nan
+_SINGULAR = torch.stack([torch.eye(3), torch.diag(torch.tensor([1.0, 0.0, 1.0]))])
 _LABELS = torch.tensor([[0, -1, -1]])
 _VOLUME = torch.ones(1, 1, 1, 1)
 
@@ -218,6 +220,16 @@ ROWS: dict[str, Row] = {
     "cholesky": Row(torch.linalg.cholesky, (torch.eye(2),), (-torch.eye(2),)),
     "the old cholesky": Row(torch.cholesky, (torch.eye(2),), (-torch.eye(2),)),
     "cholesky_inverse": Row(torch.cholesky_inverse, (torch.eye(2),), (torch.zeros(2, 2),)),
+    **{
+        f"{name}, {kind}": Row(partial(function, check_errors=True), (torch.eye(3).expand_as(batch),), (batch,))
+        for kind, batch in (("one of a batch", _SINGULAR), ("one by itself", _SINGULAR[1]))
+        for name, function in {
+            "cholesky_ex": lambda x, **options: torch.linalg.cholesky_ex(x, **options)[0],
+            "inv_ex": lambda x, **options: torch.linalg.inv_ex(x, **options)[0],
+            "lu_factor_ex": lambda x, **options: torch.linalg.lu_factor_ex(x, **options)[0],
+            "solve_ex": lambda x, **options: torch.linalg.solve_ex(x, torch.ones_like(x), **options)[0],
+        }.items()
+    },
     "svd": Row(torch.linalg.svdvals, (torch.eye(2),), (torch.full((2, 2), _NAN),)),
     "_assert_async": Row(lambda ok: (torch._assert_async(ok), ok + 1)[1], (torch.tensor(1),), (torch.tensor(0),)),
     "_assert_async that says something": Row(
@@ -274,6 +286,10 @@ def test_what_the_cpu_refuses_is_refused_in_compiled_code(name: str) -> None:
     torch.testing.assert_close(_call(compiled, _there(row.good)).cpu(), expected)
 
 
+def _zero(x: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(1, dtype=torch.int64, device=x.device)
+
+
 EMPTY: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[int, ...]]] = {
     "max": (torch.max, (0,)),
     "min": (torch.min, (0,)),
@@ -288,6 +304,11 @@ EMPTY: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[int, ...]]] = {
     "multinomial": (lambda x: torch.multinomial(x, 0), (2,)),
     "bucketize": (lambda x: torch.bucketize(x, x), (2, 2)),
     "// 0": (lambda x: x.to(torch.int64) // 0, (2,)),
+    "index_put of another type": (lambda x: x.index_put((_zero(x),), _zero(x).to(torch.int32)), (2,)),
+    "an assignment of another type": (lambda x: x.__setitem__(x > 0, _zero(x).expand(2)), (2,)),
+    "put_ of another type": (lambda x: x.put_(_zero(x), _zero(x)), (2,)),
+    "masked_scatter_ that would widen": (lambda x: x.masked_scatter_(x.expand(5) > 0, x.expand(5)), (1,)),
+    "reflection of more than there is": (lambda x: functional.pad(x, (4, 1, 0, 0), mode="reflect"), (1, 1, 3, 4)),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -158,3 +158,31 @@ def test_parameters_keep_what_shares_their_memory() -> None:
     with torch.no_grad():
         parameter.add_(1)
     assert torch.equal(shared.cpu(), matrix() + 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.range is deprecated")
+@pytest.mark.filterwarnings("ignore:operator .* runs on the CPU")
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda out: torch.arange(0, 4, out=out),
+        lambda out: torch.linspace(0, 3, 4, out=out),
+        lambda out: torch.logspace(0, 3, 4, out=out),
+        lambda out: torch.range(0, 3, out=out),
+    ],
+    ids=["arange", "linspace", "logspace", "range"],
+)
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x.narrow(1, 1, 2), lambda x: x[:, :2].t(), lambda x: x.new_empty(0)],
+    ids=["narrow", "transposed", "empty"],
+)
+def test_a_range_fills_an_out_of_as_many_elements_and_nothing_beside_it(fill: Any, view: Any) -> None:
+    found = []
+    for device in ("cpu", "neuron"):
+        for _ in range(2):  # cold, then warm
+            base = torch.zeros(2, 3, device=device)
+            out = view(base)
+            fill(out)
+        found.append((base.cpu().tolist(), out.cpu().tolist(), out.shape, out.stride()))
+    assert found[0] == found[1]

@@ -134,6 +134,40 @@ def test_gradients_lie_as_on_the_cpu() -> None:
         assert strides(got) == strides(expected)
 
 
+GRADIENTS: dict[str, tuple[tuple[int, ...], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "reflected": ((2, 4, 5, 6), lambda x: functional.pad(x, (1,) * 4, mode="reflect")),
+    "replicated": ((2, 4, 5, 6), lambda x: functional.pad(x, (1,) * 4, mode="replicate")),
+    "reflected volume": ((2, 4, 3, 5, 6), lambda x: functional.pad(x, (1,) * 6, mode="reflect")),
+    "replicated volume": ((2, 4, 3, 5, 6), lambda x: functional.pad(x, (1,) * 6, mode="replicate")),
+    "glu": ((2, 4, 5, 6), lambda x: functional.glu(x, 1)),
+    "hardswish": ((2, 4, 5, 6), functional.hardswish),
+    "a volume pooled": ((4, 6, 5, 6), lambda x: functional.max_pool3d(x, 2)),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("last", [(True, True), (True, False), (False, True)], ids=["both", "input", "gradient"])
+@pytest.mark.share(4)
+def test_a_gradient_lies_as_on_the_cpu_whether_its_input_or_what_comes_in_is_channels_last(
+    name: str, last: tuple[bool, bool]
+) -> None:
+    shape, function = GRADIENTS[name]
+    axis = 0 if name == "a volume pooled" else 1
+
+    def lying(tensor: torch.Tensor, channels_last: bool) -> torch.Tensor:
+        return tensor.movedim(axis, -1).contiguous().movedim(-1, axis) if channels_last else tensor.contiguous()
+
+    given = torch.rand(shape)
+    found = []
+    for device in ("cpu", "neuron"):
+        leaf = lying(given, last[0]).to(device).requires_grad_()
+        result = function(leaf)
+        incoming = lying(torch.ones(result.shape), last[1]).to(device)
+        found.append((result.detach(), *torch.autograd.grad(result, leaf, incoming)))
+    for expected, got in zip(*found, strict=True):
+        same(got, expected)
+
+
 @pytest.mark.parametrize("layout", ["channels_last", "another order"])
 def test_a_compiled_graph_agrees_with_its_operators(layout: str) -> None:
     names = [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -216,6 +218,32 @@ def test_complex_numbers_are_right_lazy_conjugation_included() -> None:
     assert_same(torch.view_as_real(value.to("neuron")), torch.view_as_real(value))
     assert_same(value.to("neuron").conj().imag + 1, value.conj().imag + 1)
     assert value.to("neuron").conj()[0, 1].item() == value.conj()[0, 1].item()
+
+
+def test_complex_numbers_are_conjugated_in_place() -> None:
+    values = torch.tensor([1 + 2j, 3 - 1j])
+    there = values.to("neuron")
+    address = there.data_ptr()
+    for expected in (values.conj(), values):  # cold, then warm
+        there.conj_physical_()
+        assert there.cpu().tolist() == expected.tolist()
+    assert there.data_ptr() == address
+
+
+COMPLEX = """
+import torch, neuron_backend
+value = torch.ones(2, dtype=torch.complex64, device="neuron")
+for function in (torch.lgamma, torch.digamma, torch.erf, torch.erfc, torch.erfinv):
+    try:
+        function(value)
+    except NotImplementedError as error:
+        print("not implemented for 'ComplexFloat'" in str(error))
+"""
+
+
+def test_a_function_without_complex_numbers_is_refused_in_torchs_words_and_the_process_lives() -> None:
+    ended = subprocess.run([sys.executable, "-c", COMPLEX], capture_output=True, text=True, timeout=200, check=False)
+    assert (ended.returncode, ended.stdout.split()) == (0, ["True"] * 5), ended.stderr
 
 
 def test_the_results_of_an_operator_are_on_the_device_of_its_tensors() -> None:

@@ -142,3 +142,29 @@ def test_checkpointing_draws_the_same_dropout_again(reentrant: bool) -> None:
 
     for plain, again in zip(gradients(model, recompute=False), gradients(twin, recompute=True), strict=True):
         assert torch.equal(plain, again)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda device: torch.empty(3, dtype=torch.int8, device=device).random_(-200, 5),
+        lambda device: torch.empty(3, dtype=torch.uint8, device=device).random_(0, 257),
+        lambda device: torch.empty(3, dtype=torch.int8, device=device).random_(129),
+        lambda device: torch.randint(0, 500, (3,), dtype=torch.int8, device=device),
+        lambda device: torch.empty(3, dtype=torch.bool, device=device).random_(0, 3),
+        lambda device: torch.empty(3, dtype=torch.float16, device=device).random_(0, 1 << 20),
+    ],
+)
+def test_a_range_that_a_type_does_not_hold_is_refused_and_not_wrapped(draw: Callable[[str], torch.Tensor]) -> None:
+    with pytest.raises(RuntimeError) as expected:
+        draw("cpu")
+    with pytest.raises(RuntimeError) as found:
+        draw("neuron")
+    assert str(found.value) == str(expected.value)
+
+
+def test_the_largest_range_of_a_type_is_drawn_from() -> None:
+    for dtype in (torch.int8, torch.uint8):
+        limits = torch.iinfo(dtype)
+        values = torch.empty(4000, dtype=dtype, device=NEURON).random_(limits.min, limits.max + 1)
+        assert (values.min().item(), values.max().item()) == (limits.min, limits.max)

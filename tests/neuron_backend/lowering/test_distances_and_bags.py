@@ -129,6 +129,17 @@ def test_gradients_of_segments_are_those_of_each_element(reduction: str, check: 
     check(function, x, torch.tensor([2, 1, 3]), torch.tensor([[1.0, 2], [3, 4], [5, 6]]))
 
 
+def test_nan_reaches_the_gradients_of_the_others_of_its_segment_and_not_its_own() -> None:
+    found = []
+    for device in ("cpu", "neuron"):
+        x = torch.tensor([1, math.nan, 3, 4, 0, math.nan], device=device, requires_grad=True)
+        lengths = torch.tensor([1, 2, 3], device=device)
+        torch.segment_reduce(x, "prod", lengths=lengths, unsafe=True).sum().backward()
+        assert x.grad is not None
+        found.append(x.grad.cpu())
+    torch.testing.assert_close(found[1], found[0], equal_nan=True)
+
+
 HISTOGRAMS: dict[str, Function] = {
     "histc": lambda x: torch.histc(x, 5),
     "histc, range": lambda x: torch.histc(x, 4, -1, 1),

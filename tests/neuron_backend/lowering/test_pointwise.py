@@ -172,6 +172,19 @@ def test_float_functions_of_two_operands_agree_for_every_pair_of_special_values(
     check_table(FLOAT_BINARY, values[:, None].expand(16, 16).contiguous(), values)
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.share(1)
+def test_the_sign_of_nan_is_told_and_copied(dtype: torch.dtype) -> None:
+    """No comparison of values tells it, nor does an assertion that NaN equals NaN."""
+    signed = torch.tensor([math.nan, -1.0, 0.0, -0.0], dtype=dtype).abs().repeat(2)
+    signed = torch.copysign(signed, torch.tensor([1.0] * 4 + [-1.0] * 4, dtype=dtype))
+    assert signed.signbit().tolist() == [False] * 4 + [True] * 4
+    there = signed.to("neuron")
+    assert there.signbit().tolist() == signed.signbit().tolist()
+    assert torch.copysign(torch.ones_like(there), there).tolist() == [1.0] * 4 + [-1.0] * 4
+    assert torch.copysign(there[:1], there).cpu().signbit().tolist() == signed.signbit().tolist()
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.share(1)
 def test_integer_arithmetic_wraps_and_rounds_as_pytorch_does(check_table: Any, dtype: torch.dtype) -> None:
