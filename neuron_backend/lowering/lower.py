@@ -13,7 +13,8 @@ from torch.fx.node import map_aggregate
 
 from neuron_backend.lowering.array import Array, Lifted, constant, lifted_number
 from neuron_backend.lowering.checks import CHECKS
-from neuron_backend.lowering.dtypes import narrowing, tensor_type
+from neuron_backend.lowering.control_flow import control_flow, takes_graphs
+from neuron_backend.lowering.dtypes import available, narrowing, tensor_type
 from neuron_backend.lowering.errors import Broken, Invalid, LoweringBug, NotLowered, Refused, UnsupportedOperator
 from neuron_backend.lowering.families import handler, is_random
 from neuron_backend.lowering.flag import Flag
@@ -121,6 +122,7 @@ class _Walk:
         self._inputs: tuple[TensorSpec, ...] = ()
         self._outputs: tuple[TensorSpec, ...] = ()
         self.flag: Flag | None = None
+        self._inner = False
 
     @property
     def line(self) -> str:
@@ -174,10 +176,12 @@ class _Walk:
         self._node = node
         if node.op == "get_attr":
             self.current = f"get_attr {node.target}"
-            self._values[node] = dense(_attribute(self._graph, str(node.target)))
+            held = _attribute(self._graph, str(node.target))
+            self._values[node] = dense(held) if isinstance(held, torch.Tensor) else held
         elif node.op == "call_function":
             self.current = str(node.target)
-            self._values[node] = self._call(node)
+            call = self._call_with_graphs if takes_graphs(node.target) else self._call
+            self._values[node] = call(node)
         elif node.op not in {"placeholder", "output"}:
             raise UnsupportedOperator(f"{node.op} {node.target}", "only calls of ATen operators can be lowered")
 
@@ -186,7 +190,7 @@ class _Walk:
             sequence, position = node.args
             return self._values[sequence][position]  # type: ignore[index]  # getitem's arguments: a node, a number
         if node.target in CHECKS:
-            return None
+            return self._check_outside(node)
         if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:  # noqa: SLF001
             raise Refused("it writes to a tensor that it is given, and a program computes new values only")
         lowering = handler(node.target)
@@ -212,6 +216,42 @@ class _Walk:
                 raise Broken(f"result {position} is {found} where PyTorch says {spec.dtype}{list(spec.shape)}")
         return result
 
+    def _call_with_graphs(self, node: Node) -> Any:
+        if node.kwargs:
+            raise Refused("it is called with keywords")
+        arguments: Any = map_aggregate(node.args, self._argument)
+        return control_flow(node.target, self._inside, specs(node.meta.get("val")), arguments)
+
+    def _inside(self, graph: GraphModule, arguments: Sequence[Any]) -> list[Array]:
+        """Build a graph that an operator takes, at the current insertion point, and return its results.
+
+        It has neither random numbers, which are counted before a run, nor checks, whose results would be out of reach.
+        """
+        walk = _Walk(graph, ())
+        walk.flag, walk._inner, walk._scalars = self.flag, True, self._scalars
+        nodes = list(graph.graph.nodes)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        walk._values.update(zip(placeholders, arguments, strict=True))
+        for node in nodes:
+            if any(spec and available(spec.dtype) != spec.dtype for spec in specs(node.meta.get("val"))):
+                raise Refused("a graph that it takes has a type that the target lacks")
+            if node.op == "call_function" and is_random(node.target):
+                raise Refused(f"a graph that it takes draws random numbers ({node.target})")
+            walk._visit(node)
+        return walk._returned(nodes[-1], "a graph that it takes returns something that is no tensor")
+
+    def _returned(self, node: Node, otherwise: str) -> list[Array]:
+        flat = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
+        results = [self._values.get(each) if isinstance(each, torch.fx.Node) else None for each in flat]
+        arrays = [result for result in results if isinstance(result, Array)]
+        if len(arrays) != len(flat):
+            raise Refused(otherwise)
+        return arrays
+
+    def _check_outside(self, node: Node) -> None:
+        if self._inner:
+            raise Refused(f"{node.target} checks values where a program cannot say what it found")
+
     def _see(self, target: Any, arguments: Any, keywords: Any) -> None:
         """Have the values checked that the operator refuses."""
         for condition in () if self.flag is None else conditions(target, arguments, keywords):
@@ -219,6 +259,8 @@ class _Walk:
 
     def _refuse(self, condition: Condition) -> None:
         if self.flag is not None and self._node is not None:
+            if self._inner:
+                raise Refused(f"{self._node.target} checks values where a program cannot say what it found")
             self.flag.add(condition, condition.operator or _named(self._node), self.line)
 
     def _stream(self, node: Node) -> Stream:
@@ -237,13 +279,11 @@ class _Walk:
 
     def _results(self, node: Node) -> list[Array]:
         self.current = "output"
-        flat = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
-        results = [self._values.get(each) if isinstance(each, torch.fx.Node) else None for each in flat]
-        arrays = [result for result in results if isinstance(result, Array)]
+        arrays = self._returned(
+            node, "the graph returns something that is no tensor; trim() drops outputs that are None"
+        )
         if self.flag is not None and self.flag.checks:
-            flat, arrays = (*flat, node), [*arrays, self.flag.value()]
-        if len(arrays) != len(flat):
-            raise Refused("the graph returns something that is no tensor; trim() drops outputs that are None")
+            arrays = [*arrays, self.flag.value()]
         self._outputs = tuple(TensorSpec(array.dtype, array.shape) for array in arrays)
         return arrays
 
@@ -253,10 +293,10 @@ def _named(node: Node) -> str:
     return str(node.meta.get("original_aten") or node.target)
 
 
-def _attribute(graph: GraphModule, path: str) -> torch.Tensor:
+def _attribute(graph: GraphModule, path: str) -> torch.Tensor | torch.fx.GraphModule:
     holder: Any = graph
     for part in path.split("."):
         holder = getattr(holder, part)
-    if not isinstance(holder, torch.Tensor):
+    if not isinstance(holder, (torch.Tensor, torch.fx.GraphModule)):
         raise Refused(f"the graph holds a {type(holder).__name__} where a tensor is expected")
     return holder

@@ -14,6 +14,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
+import neuron_backend
 from neuron_backend.eager import dispatch
 
 if TYPE_CHECKING:
@@ -181,3 +182,33 @@ def test_flex_attention_is_refused_and_computes_nothing_else() -> None:
     value = torch.ones(1, 1, 2, 4, device="neuron")
     with pytest.raises(ValueError, match="FlexAttention is only supported on"):
         flex_attention(value, value, value)
+
+
+def _nested_choice(x: torch.Tensor, start: torch.Tensor) -> Any:
+    def body(i: torch.Tensor, y: torch.Tensor) -> Any:
+        return i + 1, torch.cond(y.sum() > 4, lambda y: y - x, lambda y: y * 2 + x, (y,))
+
+    return while_loop(lambda i, _: i < 5, body, (start, x * 2))
+
+
+def _one_of_two(x: torch.Tensor, start: torch.Tensor) -> Any:
+    return torch.cond(start > 0, lambda y: y.sin() + x, lambda y: y.cos() * x, (x + 1,))
+
+
+@pytest.mark.parametrize("start", [0, 3, 9], ids=["from_zero", "from_three", "no_iteration"])
+@pytest.mark.parametrize("function", [_outside, _nested_choice, _one_of_two], ids=lambda each: each.__name__.strip("_"))
+def test_control_flow_is_part_of_the_one_program(function: Callable[..., Any], start: int) -> None:
+    torch._dynamo.reset()
+    expected = tree_leaves(function(_x("cpu"), torch.tensor(start)))
+    run = torch.compile(function, backend="neuron", fullgraph=True)
+    got = [each.cpu() for each in tree_leaves(run(_x("neuron"), torch.tensor(start, device="neuron")))]
+    torch.testing.assert_close(got, expected)
+    assert neuron_backend.get_fallback_ops() == {}
+
+
+def test_a_branch_that_draws_random_numbers_runs_operator_by_operator() -> None:
+    torch._dynamo.reset()
+    run = torch.compile(
+        lambda x: torch.cond(x.sum() > 100, lambda x: x + torch.rand_like(x), lambda x: x * 2, (x,)), backend="neuron"
+    )
+    torch.testing.assert_close(run(_x("neuron")).cpu(), _x("cpu") * 2)
