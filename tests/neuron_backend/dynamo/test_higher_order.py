@@ -212,3 +212,20 @@ def test_a_branch_that_draws_random_numbers_runs_operator_by_operator() -> None:
         lambda x: torch.cond(x.sum() > 100, lambda x: x + torch.rand_like(x), lambda x: x * 2, (x,)), backend="neuron"
     )
     torch.testing.assert_close(run(_x("neuron")).cpu(), _x("cpu") * 2)
+
+
+def test_the_gradient_of_a_choice_is_part_of_a_program() -> None:
+    torch._dynamo.reset()
+    expected = _results(_chosen, "cpu", gradient=True)
+    got = _results(torch.compile(_chosen, backend="neuron", fullgraph=True), "neuron", gradient=True)
+    torch.testing.assert_close(got, expected)
+    assert neuron_backend.get_fallback_ops() == {}
+
+
+def test_a_bad_index_in_a_branch_is_an_error() -> None:
+    torch._dynamo.reset()
+    run = torch.compile(
+        lambda x, i: torch.cond(x.sum() > -5, lambda x, i: x[i] * 1, lambda x, i: x[i] * 2, (x, i)), backend="neuron"
+    )
+    with pytest.raises(IndexError, match="index 99 is out of bounds"):
+        run(torch.ones(8, device="neuron"), torch.tensor([1, 99], device="neuron")).cpu()
