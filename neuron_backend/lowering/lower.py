@@ -235,6 +235,8 @@ class _Walk:
         for node in nodes:
             if any(spec and available(spec.dtype) != spec.dtype for spec in specs(node.meta.get("val"))):
                 raise Refused("a graph that it takes has a type that the target lacks")
+            if "strided" in str(node.target):  # read from storages, which only the outermost graph's inputs have
+                raise Refused(f"a graph that it takes reads memory by strides ({node.target})")
             if node.op == "call_function" and is_random(node.target):
                 raise Refused(f"a graph that it takes draws random numbers ({node.target})")
             walk._visit(node)
