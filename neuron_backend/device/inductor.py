@@ -1,13 +1,13 @@
 """What inductor, the compiler that ``torch.compile`` takes if none is named, is told where it looks for the device.
 
-It asks the device's module for three classes. Ours make no code: they say which backend does.
+It asks the device's module for classes. Ours make no code: they say which backend does.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, NoReturn
 
-CLASSES: Final = frozenset({"Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen"})
+CLASSES: Final = frozenset({"Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen"})
 
 
 class NoInductor:
