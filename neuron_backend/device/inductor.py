@@ -5,21 +5,22 @@ It asks the device's module for classes. Ours make no code: they say which backe
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 CLASSES: Final = frozenset({"Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen"})
 
 
-class NoInductor:
-    """Stands for a class of code generation of a device, and for the operations that such code would use."""
-
-    @classmethod
-    def create(cls, *_: Any) -> NoReturn:
-        """Refuse; raises RuntimeError."""
+class _Refusing(type):
+    def __getattr__(cls, name: str) -> NoReturn:
+        """Refuse, whatever inductor asks for first; raises RuntimeError."""
         raise RuntimeError(
             "torch.compile without a backend takes inductor, which makes no code for device neuron: write "
             'torch.compile(..., backend="neuron")'
         )
+
+
+class NoInductor(metaclass=_Refusing):
+    """Stands for a class of code generation of a device, and for the operations that such code would use."""
 
 
 def looked_for() -> type[NoInductor]:
