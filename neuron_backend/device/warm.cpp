@@ -149,6 +149,16 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit
   if (Facts::of(schema).moves_versions) {
     move_versions(Facts::of(schema), torch::jit::last(*stack, count));
   }
+  if (Facts::of(schema).joins && Table::one().enabled.load(std::memory_order_relaxed) &&
+      !in_bad_fork.load(std::memory_order_relaxed)) {
+    const auto arguments = torch::jit::last(*stack, count);
+    const auto out = arguments[2].toTensor();
+    if (join(arguments[0].toTensorVector(), arguments[1].toInt(), out)) {
+      torch::jit::drop(*stack, count);
+      torch::jit::push(*stack, out);
+      return;
+    }
+  }
   Call call;
   const bool readable = Table::one().enabled.load(std::memory_order_relaxed) &&
       !in_bad_fork.load(std::memory_order_relaxed) && call.read(Facts::of(schema), torch::jit::last(*stack, count));
