@@ -101,6 +101,9 @@ def _distribution(entry: importlib.metadata.EntryPoint) -> str | None:
 
 
 def _unsupported() -> str | None:
+    locked = getattr(sys, "_is_gil_enabled", None)
+    if locked is not None and not locked():
+        return "this Python runs threads without the interpreter's lock, which the device's library relies on"
     version = build.torch_version()
     return None if version is None else unsupported(version)
 

@@ -1,8 +1,7 @@
 """Every name of torch that we use and torch does not document: where it is, and that torch has it.
 
 A name is looked up when it is first imported from here, so that ``import torch`` pays for none. One that a version of
-torch does not have is an ImportError that says so, of whatever needs it and of nothing else. Names were seen in torch
-2.13; what torch 2.14 changed is in docs/versions.md.
+torch does not have is an ImportError that says so, of whatever needs it and of nothing else. torch 2.13 has them all.
 """
 
 from __future__ import annotations

@@ -89,6 +89,8 @@ enum class Lifting : uint8_t { kNever, kUnlessShortcut, kProven };
 struct Facts {
   std::string name;
   bool known;  // of torch's own operators: others may be taken back, and their schema's memory used again
+  bool moves_versions;  // of what it writes: for lists nothing of torch does that above this kernel
+  bool joins;  // whether it is cat.out
   bool names_generator = false;  // by keyword, as Python's half expects it
   std::vector<bool> written;  // by argument
   std::vector<bool> out;  // likewise: those called out=
@@ -112,7 +114,9 @@ struct Facts {
   }
 
   explicit Facts(const c10::FunctionSchema& schema)
-      : name(schema.name() + '.' + schema.overload_name() + ' '), known(schema.name().starts_with("aten::")) {
+      : name(schema.name() + '.' + schema.overload_name() + ' '), known(schema.name().starts_with("aten::")),
+        moves_versions(schema.name().starts_with("aten::_foreach_") && schema.name().ends_with('_')),
+        joins(schema.name() == "aten::cat" && schema.overload_name() == "out") {
     for (const auto& argument : schema.arguments()) {
       out.push_back(argument.is_out());
       lifting.push_back(lifting_of(schema, argument));

@@ -77,9 +77,10 @@ inline void describe(std::string& text, const at::Tensor& tensor) {
     append(text, static_cast<int64_t>(device.type()));
   }
   if (tensor.strides() != c10::IntArrayRef(c10::contiguous_strides(tensor.sizes()))) {
-    for (const auto stride : tensor.strides()) {
+    for (int64_t axis = 0; axis < tensor.dim(); ++axis) {
       text += '/';
-      append(text, stride);
+      // the stride of an axis of size 1 says nothing, but for the memory formats of images and volumes
+      append(text, tensor.dim() < 4 && tensor.size(axis) == 1 ? 0 : tensor.stride(axis));
     }
   }
   if (tensor.is_conj()) {

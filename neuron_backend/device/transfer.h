@@ -152,6 +152,44 @@ inline bool is_whole(const at::Tensor& tensor) {
       tensor.storage().nbytes() == static_cast<size_t>(tensor.numel()) * tensor.itemsize();
 }
 
+// Joins tensors along `dim` into `out` by copying their bytes, so that a sequence that grows is no reason to compile.
+// False if they do not all lie in plain order, or torch has something to say of them.
+inline bool join(at::TensorList tensors, int64_t dim, const at::Tensor& out) {
+  const auto plain = [&out](const at::Tensor& tensor) {
+    return tensor.device() == out.device() && tensor.scalar_type() == out.scalar_type() && tensor.dim() == out.dim() &&
+        tensor.layout() == c10::Layout::Strided && !tensor.is_conj() && !tensor.is_neg() && tensor.numel() > 0 &&
+        tensor.strides() == c10::IntArrayRef(c10::contiguous_strides(tensor.sizes())) &&
+        (tensor.dim() < 4 || tensor.size(1) > 1);
+  };
+  dim = dim < 0 ? dim + out.dim() : dim;
+  if (out.device().type() != kNeuron || dim < 0 || dim >= out.dim() || !plain(out)) {
+    return false;
+  }
+  const auto axis = static_cast<size_t>(dim);
+  int64_t size = 0;
+  for (const auto& tensor : tensors) {
+    if (!plain(tensor) || tensor.storage().is_alias_of(out.storage()) ||
+        tensor.sizes().slice(0, axis) != out.sizes().slice(0, axis) ||
+        tensor.sizes().slice(axis + 1) != out.sizes().slice(axis + 1)) {
+      return false;
+    }
+    size += tensor.size(dim);
+  }
+  if (size != out.size(dim)) {
+    return false;
+  }
+  const size_t rows = static_cast<size_t>(c10::multiply_integers(out.sizes().slice(0, axis)));
+  auto* to = static_cast<char*>(out.mutable_data_ptr());
+  for (size_t row = 0; row < rows; ++row) {
+    for (const auto& tensor : tensors) {
+      const size_t bytes = tensor.nbytes() / rows;
+      std::memcpy(to, static_cast<const char*>(tensor.const_data_ptr()) + row * bytes, bytes);
+      to += bytes;
+    }
+  }
+  return true;
+}
+
 // Gives `destination`, whose memory nobody has seen, the memory of `value`, a program's result, instead of a copy.
 inline bool take_memory(const at::Tensor& destination, const at::Tensor& value) {
   const c10::DataPtr& held = destination.storage().data_ptr();

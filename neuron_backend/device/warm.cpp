@@ -130,9 +130,35 @@ bool run_warm(const Call& call, size_t arguments, torch::jit::Stack* stack) {
   return true;
 }
 
+// Lets autograd notice that what it saved was written.
+void move_versions(const Facts& facts, at::ArrayRef<c10::IValue> arguments) {
+  for (size_t position = 0; position < arguments.size(); ++position) {
+    if (facts.written[position] && arguments[position].isTensorList()) {
+      for (const at::Tensor& tensor : arguments[position].toTensorVector()) {
+        if (!tensor.is_inference()) {
+          tensor.unsafeGetTensorImpl()->bump_version();
+        }
+      }
+    }
+  }
+}
+
 void run(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   const auto& schema = op.schema();
   const size_t count = schema.arguments().size();
+  if (Facts::of(schema).moves_versions) {
+    move_versions(Facts::of(schema), torch::jit::last(*stack, count));
+  }
+  if (Facts::of(schema).joins && Table::one().enabled.load(std::memory_order_relaxed) &&
+      !in_bad_fork.load(std::memory_order_relaxed)) {
+    const auto arguments = torch::jit::last(*stack, count);
+    const auto out = arguments[2].toTensor();
+    if (join(arguments[0].toTensorVector(), arguments[1].toInt(), out)) {
+      torch::jit::drop(*stack, count);
+      torch::jit::push(*stack, out);
+      return;
+    }
+  }
   Call call;
   const bool readable = Table::one().enabled.load(std::memory_order_relaxed) &&
       !in_bad_fork.load(std::memory_order_relaxed) && call.read(Facts::of(schema), torch::jit::last(*stack, count));

@@ -1,12 +1,14 @@
 """Sizes that change between calls: one compile for each value that really comes.
 
 Once a size has changed, Dynamo passes it as a symbol. A Neuron program has fixed shapes, so the symbolic graph is kept
-and specialised to each set of concrete inputs: as often as Dynamo itself would compile a function again.
+and specialised to each set of concrete inputs: as often as Dynamo itself would compile a function again. An integer
+that is only computed with, such as a place in a cache, is no size: it becomes a tensor without dimensions.
 """
 
 from __future__ import annotations
 
 import copy
+import operator
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -53,8 +55,12 @@ def specialised(
     compiled: dict[tuple[Any, ...], Callable[..., Any]] = {}
     told = threading.Event()
     lock = threading.Lock()
+    numbers = _computed_with(graph)
 
-    def run(*arguments: Any) -> Any:
+    def run(*given: Any) -> Any:
+        arguments = given
+        if numbers:
+            arguments = tuple(_number(each) if index in numbers else each for index, each in enumerate(given))
         signature = _signature(arguments)
         function = compiled.get(signature)
         if function is None:
@@ -63,11 +69,54 @@ def specialised(
                 if function is None:
                     if len(compiled) >= dynamo_config.recompile_limit:
                         _limit_reached(arguments, told)
-                        return graph.forward(*arguments)
+                        return graph.forward(*given)
                     function = compiled[signature] = compile_static(concrete(graph), arguments)
         return function(*arguments)
 
     return torch._dynamo.disable(run, reason="compiles for concrete sizes")  # type: ignore[no-untyped-call,no-any-return]  # noqa: SLF001
+
+
+def _number(value: int) -> torch.Tensor:
+    return torch.tensor(value, dtype=torch.int64, device="cpu")
+
+
+def _computed_with(graph: GraphModule) -> frozenset[int]:
+    """Return which inputs are integers whose value nothing but arithmetic with tensors of some dimension depends on.
+
+    There a tensor of int64 without dimensions means the same: it takes no part in the choice of a type within its kind.
+    """
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    return frozenset(
+        index
+        for index, node in enumerate(placeholders)
+        if isinstance(node.meta.get("example_value"), torch.SymInt) and _only_computed_with(node)
+    )
+
+
+def _only_computed_with(node: torch.fx.Node) -> bool:
+    return bool(node.users) and all(map(_is_arithmetic, node.users))
+
+
+_ARITHMETIC = frozenset(
+    {
+        *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod),
+        *(operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne),
+        *(torch.add, torch.sub, torch.mul, torch.div, torch.lt, torch.le, torch.gt, torch.ge, torch.eq, torch.ne),
+    }
+)
+
+
+# Of integers among themselves: what these give is computed with in turn.
+_AMONG_INTEGERS = frozenset({operator.add, operator.sub, operator.mul})
+
+
+def _is_arithmetic(node: torch.fx.Node) -> bool:
+    if node.op != "call_function" or node.target not in _ARITHMETIC or node.kwargs or len(node.args) != 2:  # noqa: PLR2004
+        return False
+    values = [each.meta.get("example_value") if isinstance(each, torch.fx.Node) else each for each in node.args]
+    if any(isinstance(value, torch.Tensor) for value in values):
+        return any(isinstance(value, torch.Tensor) and value.dim() for value in values)
+    return node.target in _AMONG_INTEGERS and _only_computed_with(node)
 
 
 def _limit_reached(arguments: Sequence[Any], told: threading.Event) -> None:

@@ -55,15 +55,36 @@ def _multi_margin_loss_backward(  # noqa: PLR0917  PyTorch's own signature
     return (slope * gradient.reshape(-1, 1)).reshape(x.shape)
 
 
+@rewrites("aten.multilabel_margin_loss_forward.default")
+def _multilabel_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the loss, and which elements are labels; torch's decomposition counts label 0 for each that is missing."""
+    rows = x.reshape(-1, x.shape[-1] if x.dim() else 1)
+    places, named = _labels_of(target.reshape(rows.shape))
+    chosen = torch.zeros_like(rows).scatter_add(1, places, named.to(x.dtype)) > 0
+    distance = 1 - rows.gather(1, places).unsqueeze(2) + rows.unsqueeze(1)  # [row, label, element]
+    active = (distance > 0) & named.unsqueeze(2) & ~chosen.unsqueeze(1)
+    loss = torch.where(active, distance, 0).sum((1, 2)) / rows.shape[1]
+    if reduction == _MEAN:
+        loss = loss.mean()
+    elif reduction:
+        loss = loss.sum()
+    return loss.reshape(x.shape[:-1]) if not reduction else loss, chosen.to(x.dtype).reshape(target.shape)
+
+
+def _labels_of(target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the labels of each row, which end at its first -1, and which there are; 0 stands for one that is not."""
+    named = (target < 0).to(torch.int64).cumsum(1) == 0
+    return torch.where(named, target, 0), named
+
+
 @rewrites("aten.multilabel_margin_loss_backward.default")
 def _multilabel_margin_loss_backward(
     gradient: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int, is_target: torch.Tensor
 ) -> torch.Tensor:
-    """Compare each label with each other element; the labels of a row end at its first -1."""
+    """Compare each label with each other element."""
     rows = x.reshape(-1, x.shape[-1] if x.dim() else 1)
-    labels, chosen = target.reshape(rows.shape), is_target.reshape(rows.shape) != 0
-    named = (labels < 0).to(torch.int64).cumsum(1) == 0
-    places = torch.where(named, labels, 0)
+    chosen = is_target.reshape(rows.shape) != 0
+    places, named = _labels_of(target.reshape(rows.shape))
     distance = 1 - rows.gather(1, places).unsqueeze(2) + rows.unsqueeze(1)  # [row, label, element]
     active = (distance > 0) & named.unsqueeze(2) & ~chosen.unsqueeze(1)
     slope = active.to(x.dtype)

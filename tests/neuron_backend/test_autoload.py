@@ -263,6 +263,16 @@ def test_a_torch_that_the_backend_was_not_made_for_is_whole_and_said_in_one_sent
     assert "made for torch 2.13, 2.14, 2.15, and this is torch 2.99.1: install one of those" in warning
 
 
+def test_a_python_without_the_interpreters_lock_is_refused_and_torch_is_whole(
+    run: Callable[..., Ran], tmp_path: Path
+) -> None:
+    free = at_start(tmp_path / "start", "import sys\nsys._is_gil_enabled = lambda: False\n")
+    ran = run("import torch, neuron_backend" + STATE, first=(free,))
+    assert ran.out[-1] == "no device"
+    (warning,) = ran.warnings
+    assert "without the interpreter's lock" in warning
+
+
 def test_a_name_that_this_torch_lacks_costs_one_family_of_operators_and_not_every_operator(
     run: Callable[..., Ran], packages: Path
 ) -> None:

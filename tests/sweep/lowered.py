@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from neuron_backend.dynamo.backend import _program
+from neuron_backend.dynamo.calling import Pending
 from neuron_backend.dynamo.options import Options
 from neuron_backend.dynamo.partition import partition
 from neuron_backend.lowering import UnsupportedOperator, decompositions_for_graphs, is_random
@@ -34,7 +35,7 @@ class _Compiler:
 
     def __call__(self, graph: GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         self.random |= any(is_random(node.target) for node in graph.graph.nodes if node.op == "call_function")
-        return _program(graph, examples, name="graph", options=Options(fallback=False))
+        return _program(graph, examples, Pending(), name="graph", options=Options(fallback=False))
 
 
 def check(name: str, sample: Sample, *, gradient: bool) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,3 +94,15 @@ TRANSFORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_function_transforms_agree_with_the_cpu(transform: Callable[[torch.Tensor], torch.Tensor]) -> None:
     x = torch.rand(3)
     torch.testing.assert_close(transform(x.to("neuron")).cpu(), transform(x))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of inductor's own imports
+def test_torch_compile_without_a_backend_names_ours_and_still_compiles_for_the_cpu() -> None:
+    layer = torch.nn.Linear(3, 3)
+    on_device = copy.deepcopy(layer).to("neuron")
+    x = torch.ones(2, 3)
+    with pytest.raises(Exception, match=r'no code for device neuron: write torch.compile\(..., backend="neuron"\)'):
+        torch.compile(on_device)(x.to("neuron"))
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(on_device, backend="neuron")(x.to("neuron")).cpu(), layer(x))
+    torch.testing.assert_close(torch.compile(layer)(x), layer(x))

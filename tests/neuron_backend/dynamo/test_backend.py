@@ -216,6 +216,31 @@ def test_without_fallback_the_operator_is_named(monkeypatch):
         compiled(unlowered)(torch.randn(4, 4).to("neuron"))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8, torch.int64, torch.bool])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, place: (x + place) * 2,
+        lambda x, place: torch.where(torch.arange(4, device=x.device) < place, x, 0),
+        lambda x, place: (place * x) / (place + 3 + x * 2),
+    ],
+)
+def test_a_place_in_a_cache_that_moves_on_is_no_reason_to_compile(function, dtype):
+    x = torch.tensor([[1, 0, 3, 1], [5, 6, 0, 8]]).to(dtype)
+    run = compiled(function)
+    before = graph_lookups()
+    for place in range(20):
+        torch.testing.assert_close(run(x.to("neuron"), place).cpu(), function(x, place))
+    assert graph_lookups() - before <= 3  # Dynamo takes 0 and 1 for constants
+
+
+def test_an_integer_that_is_a_size_too_is_compiled_for():
+    x = torch.randn(3, 9)
+    run = compiled(lambda a, size: (a[:, :size] + size).sum(1))
+    for size in range(2, 6):
+        torch.testing.assert_close(run(x.to("neuron"), size).cpu(), (x[:, :size] + size).sum(1))
+
+
 def test_a_second_compile_of_one_graph_is_a_hit():
     x = torch.ones(11, device="neuron")
     compiled(lambda a: a.sin() * 3)(x)

@@ -112,3 +112,30 @@ def test_gradient_scaling_skips_what_is_not_finite_and_takes_the_scale_out(fused
     torch.testing.assert_close(got, expected)
     assert scales == expected_scales == [256.0, 128.0, 128.0, 256.0, 256.0]
     assert neuron_backend.get_fallback_ops() == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["add_", "sub_", "mul_", "div_", "exp_", "sqrt_", "neg_", "lerp_", "addcmul_", "copy_"]
+)
+def test_autograd_notices_that_a_list_was_written(name: str) -> None:
+    """Else a gradient is made of the changed value, in silence."""
+    more = {
+        **dict.fromkeys(("add_", "sub_", "mul_", "div_"), lambda _: (2.0,)),
+        "lerp_": lambda x: ([x.clone()], 0.5),
+        "addcmul_": lambda x: ([x.clone()], [x.clone()]),
+        "copy_": lambda x: ([x.clone()],),
+    }.get(name, lambda _: ())
+    for _ in range(2):  # the second call runs from the device library
+        moved = []
+        for device in ("cpu", "neuron"):
+            x = torch.full((3,), 0.5, device=device)
+            before = x._version
+            getattr(torch, f"_foreach_{name}")([x], *more(x))
+            moved.append(x._version - before)
+        assert moved[0] == moved[1]
+    leaf = torch.ones(3, device="neuron", requires_grad=True)
+    saved = leaf.exp()
+    with torch.no_grad():
+        getattr(torch, f"_foreach_{name}")([saved], *more(saved))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        saved.sum().backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -162,6 +163,7 @@ def test_memory_of_warm_results_is_counted_and_given_back() -> None:
     x = torch.rand(1000, device="neuron")
     for _ in range(2):
         x.exp()
+    gc.collect()  # what other tests left in circles
     before = torch.neuron.memory_allocated()
     results = [x.exp() for _ in range(5)]
     assert torch.neuron.memory_allocated() == before + 5 * 4000
@@ -207,3 +209,41 @@ def test_what_was_forgotten_is_made_again(python_calls: list[str]) -> None:
         python_calls.clear()
         torch.erf(x)
         assert len(python_calls) == 1
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.complex64])
+def test_tensors_are_joined_as_on_the_cpu_however_they_lie(dim: int, dtype: torch.dtype) -> None:
+    x = torch.randn(3, 4).to(dtype)
+    for pieces in (
+        lambda x: [x, x * 1],
+        lambda x: [x, x.t().contiguous().t(), x[:, :]],
+        lambda x: [x[:0] if dim == 0 else x[:, :0], x],
+        lambda x: [x.conj(), x],
+        lambda x: [x, x.float()] if not dtype.is_complex else [x, x.real],
+        lambda x: [torch.empty(0, dtype=dtype, device=x.device), x],
+        lambda x: [
+            x.reshape(1, 3, 2, 2)[:, :, :, :1],
+            x.reshape(1, 3, 2, 2).to(memory_format=torch.channels_last)[:, :, :, 1:],
+        ],
+    ):
+        expected = torch.cat(pieces(x), dim)
+        result = torch.cat(pieces(x.to("neuron")), dim)
+        torch.testing.assert_close(result.cpu(), expected)
+        assert result.stride() == expected.stride()
+    out = torch.zeros(6, 4, dtype=dtype, device="neuron")
+    torch.cat([out[:3] + x.to("neuron"), x.to("neuron")], 0, out=out)
+    torch.testing.assert_close(out.cpu(), torch.cat([x, x]))
+    with pytest.raises(RuntimeError, match="memory"):
+        torch.cat([out[:3], out[3:]], 0, out=out)
+
+
+def test_a_sequence_that_grows_by_a_token_is_no_reason_to_compile(programs_made: Callable[[], int]) -> None:
+    ids, step = (
+        torch.zeros(1, 1, dtype=torch.int64, device="neuron"),
+        torch.ones(1, 1, dtype=torch.int64, device="neuron"),
+    )
+    for _ in range(12):
+        ids = torch.cat([ids, ids[:, -1:] + step], 1)
+    assert ids.tolist() == [list(range(13))]
+    assert programs_made() <= 2

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
+from torch.nn import functional
 from torch.nn.modules.linear_cross_entropy import (
     _linear_cross_entropy_batch_chunked,
     _linear_cross_entropy_batch_chunked_no_reduction,
@@ -44,3 +46,20 @@ def test_a_batch_that_is_ignored_whole_has_no_mean(check: Any) -> None:
 
     x, matrix, target, *_ = _inputs(torch.float32, ignored=0)
     check(losses, x, matrix, torch.full_like(target, -100), torch.zeros(7), torch.ones(7))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_labels_of_a_row_that_end_early_count_once_and_no_others_do(reduction: str) -> None:
+    """torch's own decomposition of this loss counts label 0 for each that is missing."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(5, 4, generator=draw)
+    labels = torch.tensor([[3, 0, -1, 1], [0, 1, -1, 2], [-1, 0, 1, 2], [0, 1, 2, 3], [2, 2, -1, 0]])
+    for rows in (slice(None), 0):
+        ours, reference = (x[rows].to(device).requires_grad_() for device in ("neuron", "cpu"))
+        value = functional.multilabel_margin_loss(ours, labels[rows].to("neuron"), reduction=reduction)
+        expected = functional.multilabel_margin_loss(reference, labels[rows], reduction=reduction)
+        torch.testing.assert_close(value.cpu(), expected)
+        (gradient,), (right,) = (
+            torch.autograd.grad(each.sum(), [leaf]) for each, leaf in ((value, ours), (expected, reference))
+        )
+        torch.testing.assert_close(gradient.cpu(), right)
