@@ -60,8 +60,10 @@ def _least_squares_shapes(
         raise DynamicOutputShapeException(operator)
     sides = [] if vectors else [right.shape[-1]]
     real = matrix.dtype.to_real()
+    # LAPACK solves in place of the right-hand sides, which lie by columns
+    by_columns = matrix.new_empty([*batch, *sides, max(rows, columns)])[..., :columns]
     return (
-        matrix.new_empty([*batch, columns, *sides]),
+        matrix.new_empty([*batch, columns]) if vectors else by_columns.mT,
         matrix.new_empty([*batch, *(sides or [1])] if tall and driver == FULL_RANK else [0], dtype=real),
         matrix.new_empty([0] if driver == FULL_RANK else batch, dtype=torch.int64),
         matrix.new_empty([*batch, min(rows, columns)] if driver in WITH_VALUES else [0], dtype=real),

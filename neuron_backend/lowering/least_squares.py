@@ -34,11 +34,22 @@ def _least_squares(
     if driver == FULL_RANK:
         solution = _of_full_rank(matrix, sides)
         residuals = (sides - matrix @ solution).abs().square().sum(-2) if rows > columns else none
-        return solution.squeeze(-1) if vectors else solution, residuals, none.to(torch.int64), none
+        return _as_lapack_lies(solution, matrix, vectors), residuals, none.to(torch.int64), none
     left, sizes, adjoint = torch.linalg.svd(matrix, full_matrices=False)
     bound = torch.finfo(matrix.dtype).eps * max(rows, columns) if rcond is None else rcond
     counts = sizes > bound * sizes[..., :1]
     inverse = torch.where(counts, 1 / sizes, 0).to(matrix.dtype)
     solution = adjoint.mH @ (inverse.unsqueeze(-1) * (left.mH @ sides))
     values = sizes if driver in WITH_VALUES else none
-    return solution.squeeze(-1) if vectors else solution, none, counts.sum(-1), values
+    return _as_lapack_lies(solution, matrix, vectors), none, counts.sum(-1), values
+
+
+def _as_lapack_lies(solution: torch.Tensor, matrix: torch.Tensor, vectors: bool) -> torch.Tensor:
+    """Return the solution by columns, in the memory of right-hand sides, of which there may be more."""
+    if vectors:
+        return solution.squeeze(-1)
+    rows, columns = matrix.shape[-2:]
+    by_columns = solution.mT.contiguous()
+    if rows > columns:
+        by_columns = torch.nn.functional.pad(by_columns, (0, rows - columns))
+    return by_columns[..., :columns].mT

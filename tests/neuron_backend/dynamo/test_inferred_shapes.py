@@ -58,3 +58,18 @@ def test_residuals_that_depend_on_the_rank_still_break_the_graph() -> None:
     compiled = torch.compile(lambda x: linalg.lstsq(x, x, driver="gelsd"), backend="neuron", fullgraph=True)
     with pytest.raises(Unsupported, match="lstsq"):
         compiled(torch.randn(5, 3).to("neuron"))
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5), (2, 5, 3)])
+@pytest.mark.parametrize("driver", ["gels", None])
+def test_a_solution_of_least_squares_lies_as_on_the_cpu(shape: tuple[int, ...], driver: str | None) -> None:
+    draw = torch.Generator().manual_seed(0)
+    matrix, right = torch.randn(shape, generator=draw), torch.randn(*shape[:-1], 2, generator=draw)
+
+    def solve(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.lstsq(a, b, driver=driver).solution
+
+    expected = solve(matrix, right)
+    ours = torch.compile(solve, backend="neuron")(matrix.to("neuron"), right.to("neuron"))
+    torch.testing.assert_close(ours.cpu(), expected, rtol=1e-3, atol=1e-4)
+    assert ours.stride() == expected.stride()
